@@ -1,0 +1,221 @@
+"""What a run leaves behind: one row a request, one row an engine step. Columns of integers, no object per token.
+
+Both drivers (simulated and executed) write these, so that a live run can be fitted, replayed and drawn.
+Times are integer nanoseconds since the start of the run; -1 stands for "did not happen".
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.plan import StepPlan
+from serving.request import Request, Status
+
+Column = NDArray[np.int64]
+
+REQUEST_COLUMNS = (
+    "arrival_ns",  # when the client meant to send it
+    "scheduled_ns",  # start of the first step that computed any of it
+    "first_token_ns",
+    "finish_ns",  # last token, or the moment of rejection, abort or time-out
+    "prompt_tokens",
+    "output_tokens",  # produced, not asked for
+    "cached_tokens",  # found in the prefix cache at first admission
+    "preemptions",
+    "status",  # serving.request.Status
+    "replica",
+    "submitted",  # position in the order in which the engine saw the requests of its replica
+)
+
+STEP_COLUMNS = (
+    "replica",
+    "step",
+    "scheduled_ns",  # when the batch was decided
+    "start_ns",
+    "end_ns",
+    "prefill_sequences",
+    "prefill_tokens",
+    "prefill_attention",  # sum of query x context, see StepShape.prefill_attention
+    "decode_sequences",
+    "decode_context",
+    "decode_max_context",
+    "sampled",
+    "running",
+    "waiting",
+    "kv_blocks",  # blocks owned by requests while the step runs
+)
+
+
+class RequestLog:
+    """Columns of `n` requests, written once when a request ends."""
+
+    def __init__(self, n: int) -> None:
+        self.columns = {name: array("q", [-1]) * n for name in REQUEST_COLUMNS}
+
+    def close(self, request: Request, status: Status, finish_ns: int, replica: int = 0, submitted: int = -1) -> None:
+        """Writes the row of a request that has ended as `status`."""
+        c, i = self.columns, request.index
+        c["arrival_ns"][i] = request.arrival_ns
+        c["scheduled_ns"][i] = request.first_scheduled_ns
+        c["first_token_ns"][i] = request.first_token_ns
+        c["finish_ns"][i] = finish_ns
+        c["prompt_tokens"][i] = request.prompt_tokens
+        c["output_tokens"][i] = request.num_outputs
+        c["cached_tokens"][i] = request.cached_tokens
+        c["preemptions"][i] = request.preemptions
+        c["status"][i] = status
+        c["replica"][i] = replica
+        c["submitted"][i] = submitted
+
+    def arrays(self) -> dict[str, Column]:
+        """Every column as int64 `(n,)`; rows of requests that were never submitted have status -1."""
+        return {name: np.array(column, dtype=np.int64) for name, column in self.columns.items()}
+
+
+# One row a leap (n >= 1 steps of one shape but for the growing contexts), flat in one array: appending is one call.
+_LEAP = (
+    "step",
+    "n",
+    "scheduled_ns",
+    "start_ns",
+    "prefill_sequences",
+    "prefill_tokens",
+    "prefill_attention",
+    "decode_sequences",
+    "decode_context",
+    "decode_max_context",
+    "sampled",
+    "running",
+    "waiting",
+)
+
+
+class StepLog:
+    """Steps of one replica, stored a leap a row and unfolded by `arrays()`.
+
+    `leaps` holds rows of `_LEAP`; `end_ns` and `kv_blocks` one value a step; `visible`, `preempted`, `aborted` hold pairs
+    (step, request index) in order: which requests the engine first saw before that step was decided, and so on.
+    """
+
+    def __init__(self, replica: int = 0) -> None:
+        self.replica = replica
+        self.leaps = array("q")
+        self.end_ns = array("q")
+        self.kv_blocks = array("q")
+        self.visible = array("q")
+        self.preempted = array("q")
+        self.aborted = array("q")
+
+    def add(self, plan: StepPlan, scheduled_ns: int, start_ns: int, end_ns: int, kv_blocks: int) -> None:
+        """Appends one step that was run singly."""
+        s = plan.shape
+        self.leaps.extend(
+            (
+                plan.step,
+                1,
+                scheduled_ns,
+                start_ns,
+                len(s.prefill),
+                s.prefill_tokens,
+                s.prefill_attention,
+                s.decode_sequences,
+                s.decode_context,
+                s.decode_max_context,
+                s.sampled,
+                plan.running,
+                plan.waiting,
+            )
+        )
+        self.end_ns.append(end_ns)
+        self.kv_blocks.append(kv_blocks)
+        for request in plan.preempted:
+            self.preempted.extend((plan.step, request.index))
+
+    def arrays(self) -> dict[str, Column]:
+        """STEP_COLUMNS as int64 `(steps,)`."""
+        rows = np.array(self.leaps, dtype=np.int64).reshape(-1, len(_LEAP))
+        leap = {name: rows[:, i] for i, name in enumerate(_LEAP)}
+        n = leap["n"]
+        total = int(n.sum())
+        first = np.repeat(np.cumsum(n) - n, n)
+        inside = np.arange(total) - first  # position of the step in its leap
+        end = np.array(self.end_ns, dtype=np.int64)
+        columns = {name: np.repeat(leap[name], n) for name in _LEAP if name != "n"}
+        columns["step"] += inside
+        columns["decode_context"] += inside * columns["decode_sequences"]
+        columns["decode_max_context"] += np.where(columns["decode_sequences"] > 0, inside, 0)
+        later = inside > 0
+        for name in ("scheduled_ns", "start_ns"):
+            columns[name][later] = end[:-1][later[1:]] if total else end
+        columns["end_ns"] = end
+        columns["kv_blocks"] = np.array(self.kv_blocks, dtype=np.int64)
+        columns["replica"] = np.full(total, self.replica, dtype=np.int64)
+        return {name: columns[name] for name in STEP_COLUMNS}
+
+
+@dataclass
+class Records:
+    """A finished run.
+
+    requests, steps: columns as above, steps of all replicas one after another.
+    visible, preempted, aborted: int64 `(events, 3)`: replica, step, request index, in the order in which they happened.
+    info: how it was run (way, clock, seed, versions, ...), JSON-able.
+    tenants: names behind the tenant codes; tenant, session: int64 `(n,)` per request, -1 for none.
+    """
+
+    requests: dict[str, Column]
+    steps: dict[str, Column]
+    visible: Column
+    preempted: Column
+    aborted: Column
+    tenant: Column
+    session: Column
+    tenants: tuple[str, ...] = ()
+    info: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def submitted(self) -> NDArray[np.bool_]:
+        """Rows of requests that a client really sent (a turn whose predecessor was rejected never is)."""
+        return self.requests["status"] >= 0
+
+    @property
+    def finished(self) -> NDArray[np.bool_]:
+        return self.requests["status"] == Status.FINISHED
+
+
+def gather(
+    requests: RequestLog,
+    logs: Iterable[StepLog],
+    tenant: Column,
+    session: Column,
+    tenants: tuple[str, ...],
+    info: dict[str, object],
+) -> Records:
+    """Joins the logs of a run's replicas into its records."""
+    logs = list(logs)
+    parts = [log.arrays() for log in logs]
+    steps = {name: np.concatenate([p[name] for p in parts]) for name in STEP_COLUMNS}
+
+    def events(name: str) -> Column:
+        found = []
+        for log in logs:
+            pairs = np.array(getattr(log, name), dtype=np.int64).reshape(-1, 2)
+            found.append(np.column_stack([np.full(len(pairs), log.replica, dtype=np.int64), pairs]))
+        return np.concatenate(found)
+
+    return Records(
+        requests=requests.arrays(),
+        steps=steps,
+        visible=events("visible"),
+        preempted=events("preempted"),
+        aborted=events("aborted"),
+        tenant=tenant,
+        session=session,
+        tenants=tenants,
+        info=info,
+    )

@@ -1,0 +1,110 @@
+"""One request as an engine sees it, and the text it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from enum import IntEnum
+
+Segment = tuple[Hashable, int]
+"""`(content_key, tokens)`: the first `tokens` tokens of the text called `content_key`. Equal keys mean equal text."""
+
+
+class Status(IntEnum):
+    """Where a request is; the last five are the ways in which it can end (law 1)."""
+
+    WAITING = 0
+    RUNNING = 1
+    PREEMPTED = 2
+    FINISHED = 3
+    REJECTED = 4
+    TIMED_OUT = 5
+    ABORTED = 6
+    IN_FLIGHT = 7
+
+
+class Request:
+    """A request and its engine state.
+
+    There are no phases: `computed` counts the tokens whose KV exists, and a prefill is a request whose `computed` is far
+    behind `num_tokens`, a decode one that is a single token behind.
+
+    Args:
+        index: its row in the workload and in the records; also the last tie-break of every order.
+        prompt: segments of text; zero-length segments are dropped.
+        output_tokens: the true answer length, read by `stops_after` alone (law 6): policies never see it.
+        max_tokens: what the client declared.
+        arrival_ns: when the client meant to send it.
+        output_key: content key of its answer, so that a later prompt can quote it.
+        priority: lower is better, as in vLLM.
+    """
+
+    __slots__ = (
+        "_output_tokens",
+        "arrival_ns",
+        "arrival_order",
+        "base",
+        "blocks",
+        "cached_tokens",
+        "computed",
+        "finish_step",
+        "first_scheduled_ns",
+        "first_token_ns",
+        "index",
+        "max_tokens",
+        "num_outputs",
+        "output_key",
+        "preemptions",
+        "priority",
+        "prompt",
+        "prompt_tokens",
+        "published",
+        "scheduled_order",
+        "status",
+        "stop_after",
+        "tenant",
+        "text",
+    )
+
+    def __init__(
+        self,
+        index: int,
+        prompt: tuple[Segment, ...],
+        output_tokens: int,
+        max_tokens: int | None = None,
+        *,
+        prompt_tokens: int | None = None,
+        arrival_ns: int = 0,
+        arrival_order: float | None = None,
+        output_key: Hashable = None,
+        priority: int = 0,
+        tenant: int = 0,
+    ) -> None:
+        self.index = index
+        self.prompt = prompt
+        self.prompt_tokens = sum(n for _, n in prompt) if prompt_tokens is None else prompt_tokens
+        self._output_tokens = output_tokens
+        self.max_tokens = output_tokens if max_tokens is None else max_tokens
+        self.arrival_ns = arrival_ns
+        self.arrival_order = arrival_ns if arrival_order is None else arrival_order
+        self.output_key = output_key
+        self.priority = priority
+        self.tenant = tenant
+        self.status = Status.WAITING
+        self.computed = 0
+        self.num_outputs = 0
+        self.preemptions = 0
+        self.cached_tokens = -1  # set at first admission
+        self.first_scheduled_ns = -1
+        self.first_token_ns = -1
+
+    @property
+    def num_tokens(self) -> int:
+        """Prompt plus answer tokens known so far."""
+        return self.prompt_tokens + self.num_outputs
+
+    def stops_after(self, max_model_len: int) -> int:
+        """Answer tokens after which the request ends: the stop rule, and the only reader of the true length."""
+        return min(self._output_tokens, self.max_tokens, max_model_len - self.prompt_tokens)
+
+    def __repr__(self) -> str:
+        return f"Request({self.index}, {self.prompt_tokens}+{self.num_outputs}, computed={self.computed})"
