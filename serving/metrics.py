@@ -1,0 +1,338 @@
+"""What a run was worth: every metric once, under the export names of vLLM's serving benchmark.
+
+Times in `summary` are milliseconds where the name says so, seconds otherwise. A figure that the sample cannot carry is
+None and its reason stands under `refused`; nothing is ever 0 or infinite for want of data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from serving.config import EngineConfig
+from serving.deliveries import Deliveries
+from serving.records import Records
+from serving.request import Status
+
+Floats = NDArray[np.float64]
+
+LATENCIES = ("ttft", "tpot", "itl", "e2el", "queue")
+PERCENTILES = (50.0, 90.0, 95.0, 99.0)
+CONFIDENCE = 0.95
+
+
+class SLO(Protocol):
+    """Limits of one request in seconds; None where nothing is stated."""
+
+    @property
+    def ttft(self) -> float | None: ...
+    @property
+    def tpot(self) -> float | None: ...
+    @property
+    def e2e(self) -> float | None: ...
+
+
+def percentile(values: ArrayLike, p: float, counts: ArrayLike | None = None) -> float:
+    """Percentile p in [0, 100], linear between order statistics, as `numpy.percentile`.
+
+    counts: how often each value occurs, for pooled samples that are never unfolded.
+    """
+    x = np.asarray(values, dtype=np.float64)
+    if counts is None:
+        return float(np.percentile(x, p))
+    order = np.argsort(x, kind="stable")
+    x, ends = x[order], np.cumsum(np.asarray(counts, dtype=np.int64)[order])
+    at = (int(ends[-1]) - 1) * p / 100.0
+    low, part = math.floor(at), at - math.floor(at)
+    a = x[np.searchsorted(ends, low, side="right")]
+    b = x[min(int(np.searchsorted(ends, low + 1, side="right")), len(x) - 1)]
+    return float(a + (b - a) * part)
+
+
+def effective_samples(values: ArrayLike) -> float:
+    """Independent samples that an autocorrelated series, in order of arrival, is worth: n / (1 + 2 sum of rho).
+
+    Geyer's initial positive sequence: autocorrelations are summed in pairs until a pair is negative. Never above n.
+    """
+    x = np.asarray(values, dtype=np.float64)
+    n = len(x)
+    if n < 4:
+        return float(n)
+    x = x - x.mean()
+    size = 1 << (2 * n - 1).bit_length()
+    spectrum = np.fft.rfft(x, size)
+    covariance = np.fft.irfft(spectrum * np.conj(spectrum), size)[:n]
+    if covariance[0] <= 1e-12 * n:  # all equal, but for rounding of nanoseconds
+        return float(n)
+    rho = covariance / covariance[0]
+    pairs = rho[: n - n % 2].reshape(-1, 2).sum(axis=1)
+    negative = np.flatnonzero(pairs <= 0)
+    kept = pairs[: negative[0]] if len(negative) else pairs
+    return float(n / max(1.0, 2.0 * float(kept.sum()) - 1.0))
+
+
+def samples_needed(p: float) -> int:
+    """Fewest independent samples whose [min, max] holds percentile p with 95 % confidence: 59 for p95, 299 for p99."""
+    q = p / 100.0
+    n = 1
+    while 1.0 - q**n - (1.0 - q) ** n < CONFIDENCE:
+        n += 1
+    return n
+
+
+def latencies(records: Records) -> dict[str, Floats]:
+    """Seconds of each finished request in order of arrival; `tpot` only of those with more than one token."""
+    r = records.requests
+    rows = np.flatnonzero(records.finished & (r["first_token_ns"] >= 0))
+    rows = rows[np.argsort(r["arrival_ns"][rows], kind="stable")]
+    arrival, first, finish = (r[name][rows] for name in ("arrival_ns", "first_token_ns", "finish_ns"))
+    n = r["output_tokens"][rows]
+    more = n > 1
+    return {
+        "ttft": (first - arrival) / 1e9,
+        "tpot": (finish - first)[more] / (n[more] - 1) / 1e9,
+        "e2el": (finish - arrival) / 1e9,
+        "queue": (r["scheduled_ns"][rows] - arrival) / 1e9,
+    }
+
+
+def meets(records: Records, slo: SLO) -> NDArray[np.bool_]:
+    """Which requests finished within every stated limit, `(n,)`. An undefined TPOT passes."""
+    r = records.requests
+    good = records.finished.copy()
+    n = np.maximum(r["output_tokens"] - 1, 1)
+    tpot = np.where(r["output_tokens"] > 1, (r["finish_ns"] - r["first_token_ns"]) / n, 0.0)
+    for limit, taken in (
+        (slo.ttft, r["first_token_ns"] - r["arrival_ns"]),
+        (slo.tpot, tpot),
+        (slo.e2e, r["finish_ns"] - r["arrival_ns"]),
+    ):
+        if limit is not None:
+            good &= taken <= round(limit * 1e9)
+    return good
+
+
+def max_concurrent(records: Records) -> int:
+    """Most requests that were sent and not yet ended at one time; at equal times ends count first."""
+    r = records.requests
+    sent = records.submitted & (r["arrival_ns"] >= 0)
+    ended = sent & (r["status"] != Status.IN_FLIGHT) & (r["finish_ns"] > r["arrival_ns"])
+    gone_at_once = sent & (r["status"] != Status.IN_FLIGHT) & (r["finish_ns"] <= r["arrival_ns"])
+    begins = r["arrival_ns"][sent & ~gone_at_once]
+    times = np.concatenate([begins, r["finish_ns"][ended]])
+    change = np.concatenate([np.ones(len(begins), dtype=np.int64), -np.ones(int(ended.sum()), dtype=np.int64)])
+    order = np.lexsort((change, times))
+    return int(np.cumsum(change[order]).max(initial=0))
+
+
+def summary(
+    records: Records,
+    percentiles: Sequence[float] = PERCENTILES,
+    slo: SLO | None = None,
+    engine: EngineConfig | None = None,
+    *,
+    usd_per_hour: float | None = None,
+) -> dict[str, Any]:
+    """All metrics of a run under their export keys, JSON-able.
+
+    slo: per-request limits, for goodput. engine: for KV capacity. usd_per_hour: price of one replica's devices.
+    `refused` maps each key that is None to the reason.
+    """
+    refused: dict[str, str] = {}
+    out: dict[str, Any] = _counts(records)
+    deliveries = Deliveries(records)
+    out["itl_reconstructed_requests"] = deliveries.reconstructed
+    gap_ns, counts = deliveries.gaps()
+    samples = latencies(records)
+    for name in LATENCIES:
+        if name == "itl":
+            _describe(out, refused, name, gap_ns / 1e9, percentiles, counts)
+        else:
+            _describe(out, refused, name, samples[name], percentiles, None)
+    _throughput(out, refused, records, slo)
+    tpot = out["mean_tpot_ms"]
+    _put(out, refused, "output_token_throughput_per_user", 1e3 / tpot if tpot else None, "no TPOT is defined")
+    _memory(out, refused, records, engine)
+    _money(out, refused, records, usd_per_hour)
+    out["refused"] = refused
+    return out
+
+
+def arrays(records: Records) -> dict[str, list[Any]]:
+    """Raw values in seconds, one entry a submitted request, as vLLM's benchmark saves them; `itls` is a list of lists."""
+    r = records.requests
+    rows = np.flatnonzero(records.submitted)
+    deliveries = Deliveries(records)
+    done = records.finished[rows]
+
+    def seconds(end: str) -> list[float]:
+        return [float(v) for v in np.where(done, (r[end] - r["arrival_ns"])[rows] / 1e9, 0.0)]
+
+    return {
+        "input_lens": r["prompt_tokens"][rows].tolist(),
+        "output_lens": np.maximum(r["output_tokens"][rows], 0).tolist(),
+        "ttfts": seconds("first_token_ns"),
+        "itls": [
+            (np.diff(deliveries.times(i)) / 1e9).tolist() if ok else []
+            for i, ok in zip(rows.tolist(), done.tolist(), strict=True)
+        ],
+        "latencies": seconds("finish_ns"),
+        "start_times": (r["arrival_ns"][rows] / 1e9).tolist(),
+        "queue_times": seconds("scheduled_ns"),
+        "errors": [
+            "" if ok else Status(s).name.lower()
+            for ok, s in zip(done.tolist(), r["status"][rows].tolist(), strict=True)
+        ],
+    }
+
+
+def _put(out: dict[str, Any], refused: dict[str, str], key: str, value: float | int | None, reason: str) -> None:
+    out[key] = value
+    if value is None:
+        refused[key] = reason
+
+
+def _counts(records: Records) -> dict[str, Any]:
+    r = records.requests
+    count = {s: int((r["status"] == s).sum()) for s in Status}
+    ended = records.finished
+    submitted = int(records.submitted.sum())
+    return {
+        "submitted": submitted,
+        "completed": count[Status.FINISHED],
+        "failed": count[Status.REJECTED] + count[Status.TIMED_OUT] + count[Status.ABORTED],
+        "rejected": count[Status.REJECTED],
+        "timed_out": count[Status.TIMED_OUT],
+        "aborted": count[Status.ABORTED],
+        "in_flight": count[Status.IN_FLIGHT],
+        "never_sent": len(r["status"]) - submitted,
+        "preemptions": int(np.maximum(r["preemptions"], 0).sum()),
+        "total_input_tokens": int(r["prompt_tokens"][ended].sum()),
+        "total_output_tokens": int(r["output_tokens"][ended].sum()),
+        "max_concurrent_requests": max_concurrent(records),
+        "steps": len(records.steps["step"]),
+    }
+
+
+def _label(p: float) -> str:
+    return f"p{p:g}"
+
+
+def _describe(
+    out: dict[str, Any],
+    refused: dict[str, str],
+    name: str,
+    x: Floats,
+    percentiles: Sequence[float],
+    counts: NDArray[np.int64] | None,
+) -> None:
+    """Adds mean, median, std and percentiles of one latency (seconds in, milliseconds out)."""
+    keys = {stat: f"{stat}_{name}_ms" for stat in ("mean", "median", "std", *(_label(p) for p in percentiles))}
+    if not len(x):
+        why = "no request produced a second token" if name in ("tpot", "itl") else "no request finished"
+        for key in keys.values():
+            _put(out, refused, key, None, why)
+        return
+    mean = float(np.average(x, weights=counts))
+    out[keys["mean"]] = mean * 1e3
+    out[keys["median"]] = percentile(x, 50, counts) * 1e3
+    out[keys["std"]] = math.sqrt(max(0.0, float(np.average((x - mean) ** 2, weights=counts)))) * 1e3
+    # The gaps of one step are one observation, however many requests share them.
+    effective = effective_samples(x)
+    for p in percentiles:
+        # Below the median and up to p90 nothing is refused: only tails need more than a handful of samples.
+        needed = samples_needed(p) if p >= 95 else 1
+        enough = effective >= needed
+        why = f"{effective:.0f} effective samples ({len(x)} values), {_label(p)} needs {needed}"
+        _put(out, refused, keys[_label(p)], percentile(x, p, counts) * 1e3 if enough else None, why)
+
+
+def _throughput(out: dict[str, Any], refused: dict[str, str], records: Records, slo: SLO | None) -> None:
+    r = records.requests
+    sent = records.submitted
+    duration = None
+    if records.finished.any():
+        duration = int(r["finish_ns"][records.finished].max() - r["arrival_ns"][sent].min()) / 1e9
+    why = "no request finished"
+    _put(out, refused, "duration", duration, why)
+    tokens = out["total_output_tokens"]
+    for key, amount in (
+        ("request_throughput", out["completed"]),
+        ("output_throughput", tokens),
+        ("total_token_throughput", tokens + out["total_input_tokens"]),
+    ):
+        _put(out, refused, key, amount / duration if duration else None, why)
+    stated = slo is not None and any(limit is not None for limit in (slo.ttft, slo.tpot, slo.e2e))
+    if slo is not None and stated:
+        good = int(meets(records, slo).sum())
+        _put(out, refused, "request_goodput", good / duration if duration else None, why)
+        _put(
+            out, refused, "good_request_fraction", good / int(sent.sum()) if sent.any() else None, "no request was sent"
+        )
+    else:
+        for key in ("request_goodput", "good_request_fraction"):
+            _put(out, refused, key, None, "no SLO is stated")
+    produced = int(np.maximum(r["output_tokens"], 0).sum())
+    steps = int(records.steps["sampled"].sum())
+    _put(
+        out,
+        refused,
+        "target_steps_per_output_token",
+        steps / produced if produced and steps else None,
+        "no token came out",
+    )
+
+
+def _memory(out: dict[str, Any], refused: dict[str, str], records: Records, engine: EngineConfig | None) -> None:
+    r = records.requests
+    seen = r["cached_tokens"] >= 0
+    prompts = int(r["prompt_tokens"][seen].sum())
+    hit = 100.0 * int(r["cached_tokens"][seen].sum()) / prompts if prompts else None
+    _put(out, refused, "kv_cache_hit_percent", hit, "no request was scheduled")
+    tokens = requests = None
+    if engine is not None:
+        tokens = engine.usable_blocks * engine.block_size
+        if records.finished.any():
+            mean = float((r["prompt_tokens"] + r["output_tokens"])[records.finished].mean())
+            requests = engine.usable_blocks // math.ceil(mean / engine.block_size)
+    _put(out, refused, "kv_capacity_tokens", tokens, "the engine's settings are not known")
+    _put(out, refused, "kv_capacity_requests", requests, "no request finished, so there is no mean length")
+
+
+def _money(out: dict[str, Any], refused: dict[str, str], records: Records, usd_per_hour: float | None) -> None:
+    """Splits the price of busy time between input and output by the rows that each step computed; idle time stands apart.
+
+    What requests are charged plus idle time is the whole price. A cached token takes no rows, so it has no price here.
+    """
+    keys = (
+        "usd_per_1m_input_tokens",
+        "usd_per_1m_cached_input_tokens",
+        "usd_per_1m_output_tokens",
+        "usd_total",
+        "usd_idle",
+    )
+    duration = out["duration"]
+    if usd_per_hour is None or not duration:
+        for key in keys:
+            _put(out, refused, key, None, "no price is stated" if usd_per_hour is None else "no request finished")
+        return
+    s, r = records.steps, records.requests
+    per_ns = usd_per_hour / 3600e9
+    busy = (s["end_ns"] - s["start_ns"]).astype(np.float64)
+    rows = np.maximum(s["prefill_tokens"] + s["decode_sequences"], 1)
+    prefill = float((busy * (s["prefill_tokens"] / rows)).sum())
+    replicas = len(np.unique(s["replica"]))
+    total = max(duration * 1e9 * replicas, float(busy.sum())) * per_ns
+    cached = int(np.maximum(r["cached_tokens"], 0).sum())
+    fresh = int(r["prompt_tokens"][r["cached_tokens"] >= 0].sum()) - cached
+    produced = int(np.maximum(r["output_tokens"], 0).sum())
+    charged_output = (float(busy.sum()) - prefill) * per_ns
+    _put(out, refused, keys[0], prefill * per_ns / fresh * 1e6 if fresh else None, "no prompt token was computed")
+    _put(out, refused, keys[1], None, "a cached token takes no step time of its own")
+    _put(out, refused, keys[2], charged_output / produced * 1e6 if produced else None, "no token came out")
+    out["usd_total"] = total
+    out["usd_idle"] = total - float(busy.sum()) * per_ns
