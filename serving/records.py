@@ -181,11 +181,11 @@ class Records:
     @property
     def submitted(self) -> NDArray[np.bool_]:
         """Rows of requests that a client really sent (a turn whose predecessor was rejected never is)."""
-        return self.requests["status"] >= 0
+        return np.asarray(self.requests["status"] >= 0)
 
     @property
     def finished(self) -> NDArray[np.bool_]:
-        return self.requests["status"] == Status.FINISHED
+        return np.asarray(self.requests["status"] == Status.FINISHED)
 
 
 def gather(

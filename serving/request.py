@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from enum import IntEnum
+from typing import Any
 
 Segment = tuple[Hashable, int]
 """`(content_key, tokens)`: the first `tokens` tokens of the text called `content_key`. Equal keys mean equal text."""
@@ -64,6 +65,11 @@ class Request:
         "tenant",
         "text",
     )
+
+    # owned by the scheduler and its block pool while the request is theirs
+    blocks: list[int]
+    published: int
+    text: Any
 
     def __init__(
         self,

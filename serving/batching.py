@@ -1,0 +1,62 @@
+"""Batching strategies: which of the scheduler's two passes make up a step.
+
+A strategy is called once a step with the scheduler. It may call `continue_running()` (one more chunk or token for
+requests that already hold blocks) and `admit_waiting()` (new ones, while budget, sequences and blocks allow).
+To add one: write a class here and name it in `BATCHINGS`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from serving.scheduler import Scheduler
+
+
+class Batching(Protocol):
+    def __call__(self, scheduler: Scheduler) -> None: ...
+
+
+class Chunked:
+    """Mixed steps: decodes and prompt chunks share the budget (vLLM V1, Sarathi). Nobody is admitted in a step that had
+    to preempt."""
+
+    def __call__(self, scheduler: Scheduler) -> None:
+        scheduler.continue_running()
+        if not scheduler.preempted:
+            scheduler.admit_waiting()
+
+
+class PrefillFirst:
+    """Continuous batching with prompts alone (Orca, vLLM V0): while any prompt fits it runs, else every decode does."""
+
+    def __call__(self, scheduler: Scheduler) -> None:
+        scheduler.continue_running(prefills_only=True)
+        if not scheduler.preempted:
+            scheduler.admit_waiting()
+        if not scheduler.scheduled:
+            scheduler.continue_running()
+
+
+class Static:
+    """One batch at a time: filled when the engine is empty, closed by its first decode step, run until the slowest ends."""
+
+    def __init__(self) -> None:
+        self.filling = True
+
+    def __call__(self, scheduler: Scheduler) -> None:
+        self.filling = self.filling or not scheduler.running
+        if self.filling:
+            scheduler.continue_running(prefills_only=True)
+            if not scheduler.preempted:
+                scheduler.admit_waiting()
+        if not scheduler.scheduled:
+            self.filling = False
+            scheduler.continue_running()
+
+
+BATCHINGS: dict[str, type[Chunked] | type[PrefillFirst] | type[Static]] = {
+    "chunked": Chunked,
+    "prefill_first": PrefillFirst,
+    "static": Static,
+}
