@@ -1,0 +1,131 @@
+"""How bad input is refused: one message with the file, the path inside it, what was found and what is allowed."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+Location = tuple[int | str, ...]
+
+
+class InputError(ValueError):
+    """Something that the user wrote cannot be used. The message is meant for them and stands alone."""
+
+
+def nearest(name: str, allowed: Iterable[str]) -> str | None:
+    """The allowed name that looks most like `name`, or None if nothing comes close."""
+    by_lower = {a.lower(): a for a in allowed}
+    found = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
+    return by_lower[found[0]] if found else None
+
+
+def unknown(kind: str, name: object, allowed: Iterable[str]) -> str:
+    """Words for a name that is not in a list: the nearest one first, then all of them."""
+    names = list(allowed)
+    close = nearest(str(name), names)
+    hint = f": did you mean {close!r}?" if close else "."
+    return f"unknown {kind} {name!r}{hint} Allowed: {', '.join(names)}"
+
+
+def misplaced(message: str, *path: int | str) -> PydanticCustomError:
+    """An error found by a validator of the whole, which blames the value at `path` below it."""
+    # Braces would be read as a template by pydantic.
+    return PydanticCustomError("misplaced", "{text}", {"text": message, "path": path})
+
+
+def check_keys(data: Mapping[str, Any], allowed: Iterable[str]) -> None:
+    """Refuses unknown keys with the nearest valid one; raised inside validators, so that the path is known."""
+    names = list(allowed)
+    for key in data:
+        if key not in names:
+            raise misplaced(unknown("field", key, names), str(key))
+
+
+def dotted(location: Sequence[int | str]) -> str:
+    """`engine.max_num_seqs`, `workload.arrivals.stages[1].rate`."""
+    text = ""
+    for part in location:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    return text
+
+
+def _walk(data: Any, location: Location) -> tuple[Location, Any]:
+    """The user's own path and value for a location of pydantic's, which also names the tags of unions."""
+    path: list[int | str] = []
+    known = True
+    for part in location:
+        if known and _holds(data, part):
+            data = data[part]
+        elif known and (data == part or (isinstance(data, Mapping) and part in data.values())):
+            continue  # the tag of a union
+        else:
+            known = False
+        path.append(part)
+    return tuple(path), data
+
+
+def _holds(data: Any, part: int | str) -> bool:
+    if isinstance(data, Mapping):
+        return part in data
+    return isinstance(data, list | tuple) and isinstance(part, int) and part < len(data)
+
+
+def _show(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _sentence(error: ErrorDetails, found: Any) -> str:
+    """What is wrong, in the user's terms."""
+    kind, context = error["type"], error.get("ctx", {})
+    if kind == "missing":
+        return "is required and missing"
+    if kind in ("misplaced", "value_error"):
+        return error["msg"].removeprefix("Value error, ")
+    if kind == "union_tag_invalid":
+        allowed = [name.strip("' ") for name in str(context["expected_tags"]).split(",")]
+        return unknown(str(context["discriminator"]).strip("'"), context["tag"], allowed)
+    if kind == "union_tag_not_found":
+        return f"needs a field {context['discriminator']}"
+    if kind == "literal_error":
+        allowed = [name.strip("' ") for name in str(context["expected"]).replace(" or ", ",").split(",")]
+        return unknown("value", found, allowed)
+    if kind in ("int_type", "int_from_float"):
+        return f"found {_show(found)}, but a whole number is needed"
+    if kind == "float_type":
+        return f"found {_show(found)}, but a number is needed"
+    if kind == "bool_type":
+        return f"found {_show(found)}, but true or false is needed"
+    if kind == "string_type":
+        return f"found {_show(found)}, but text is needed"
+    if kind == "finite_number":
+        return f"found {_show(found)}, but a finite number is needed"
+    if kind in ("model_type", "model_attributes_type", "dataclass_type", "dict_type", "mapping_type"):
+        return f"found {_show(found)}, but a mapping of fields is needed"
+    if kind in ("list_type", "tuple_type"):
+        return f"found {_show(found)}, but a list is needed"
+    allowed_text = error["msg"].removeprefix("Input should ")
+    return f"found {_show(found)}, but it should {allowed_text}"
+
+
+def one_message(error: ValidationError, data: Any, source: str, at: Location = ()) -> str:
+    """One line for a pydantic error: file, path, what is wrong, and how much else is wrong.
+
+    Args:
+        data: what was validated, as parsed from the file.
+        source: the file, or how the data came.
+        at: where `data` stands inside the file.
+    """
+    problems: dict[str, str] = {}
+    for details in error.errors(include_url=False):
+        location, found = _walk(data, details["loc"])
+        location = (*location, *details.get("ctx", {}).get("path", ()))
+        problems.setdefault(dotted((*at, *location)), _sentence(details, found))
+    path, sentence = next(iter(problems.items()))
+    others = [p or "the document" for p in list(problems)[1:]]
+    more = f" (also wrong: {', '.join(others[:5])}{', ...' if len(others) > 5 else ''})" if others else ""
+    return f"{source}: {path}: {sentence}{more}" if path else f"{source}: {sentence}{more}"
