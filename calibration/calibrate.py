@@ -1,0 +1,105 @@
+"""From a machine that can run steps to a profile: measure, fit, cross-validate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import numpy as np
+
+from calibration.features import steps_to_observations
+from calibration.fit import Fitter
+from calibration.measure import Grid, Progress, Stepper, grid, measure
+from serving.config import EngineConfig
+from serving.plan import StepShape
+from sim.profile import Domain, Measurement, Outlier, Profile, Range, Source, data_hash
+
+__all__ = ["calibrate", "profile_of", "steps_to_observations"]
+
+
+def calibrate(
+    stepper: Stepper,
+    *,
+    name: str,
+    model: str,
+    engine: EngineConfig,
+    shapes: Grid | Sequence[StepShape] = "standard",
+    repeats: int = 5,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Profile:
+    """Measures a grid of step shapes on `stepper` and fits a profile to it.
+
+    Args:
+        name: of the profile. model: name of the architecture that `stepper` runs.
+        engine: its settings; they bound the grid.
+        shapes: a grid by name, or the shapes themselves.
+        progress: called with (steps done, steps in all).
+    """
+    chosen = grid(engine, shapes) if isinstance(shapes, str) else list(shapes)
+    measurements, outliers = measure(stepper, chosen, repeats=repeats, seed=seed, progress=progress)
+    return profile_of(
+        measurements,
+        outliers,
+        name=name,
+        model=model,
+        info=stepper.info(),
+        block_size=engine.block_size,
+        seed=seed,
+    )
+
+
+def profile_of(
+    measurements: Sequence[Measurement],
+    outliers: Sequence[Outlier] = (),
+    *,
+    name: str,
+    model: str,
+    info: dict[str, object],
+    block_size: int | None = None,
+    seed: int = 0,
+    created: str | None = None,
+) -> Profile:
+    """Fits a profile to what was measured; `info` is `Stepper.info()`."""
+    fitted = Fitter(seed=seed).fit([m.shape for m in measurements], [float(m.ns) for m in measurements])
+    residuals = np.percentile(fitted.residuals_, np.arange(101))
+    threads, versions = info.get("threads"), info.get("versions")
+    return Profile(
+        name=name,
+        created=created or datetime.now(UTC).isoformat(timespec="seconds"),
+        source=Source(
+            backend=str(info.get("backend", "unknown")),
+            device=str(info.get("device", "unknown")),
+            clock=str(info.get("clock", "unknown")),
+            threads=threads if isinstance(threads, int) else None,
+            versions={str(k): str(v) for k, v in versions.items()} if isinstance(versions, dict) else {},
+        ),
+        model=model,
+        dtype=str(info.get("dtype", "unknown")),
+        kv_dtype=str(info.get("kv_dtype", "unknown")),
+        block_size=block_size,
+        domain=_domain([m.shape for m in measurements]),
+        dense=fitted.dense_,
+        coefficients=fitted.coefficients_,
+        jumps=fitted.jumps_,
+        residuals=tuple(residuals.tolist()),
+        cv_error=fitted.cv_error_,
+        outliers=tuple(outliers),
+        measurements=tuple(measurements),
+        data_hash=data_hash(measurements),
+    )
+
+
+def _domain(shapes: Sequence[StepShape]) -> Domain:
+    def span(values: Sequence[int]) -> Range:
+        return Range(min=min(values, default=0), max=max(values, default=0))
+
+    chunks = [chunk for shape in shapes for chunk in shape.prefill]
+    return Domain(
+        tokens=span([s.tokens for s in shapes]),
+        prefill_query=span([q for q, _ in chunks]),
+        prefill_context=span([c for _, c in chunks]),
+        decode_sequences=span([s.decode_sequences for s in shapes]),
+        decode_context=span([s.decode_context for s in shapes]),
+        sampled=span([s.sampled for s in shapes]),
+    )

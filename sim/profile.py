@@ -1,0 +1,210 @@
+"""A measured cost profile: its JSON schema and its loader. `sim.profile_cost` turns one into step costs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from scenarios.errors import InputError, one_message, unknown
+from serving.plan import StepShape
+
+SCHEMA_VERSION = 1
+
+Nanoseconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Fraction = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Source(_Part):
+    """Where the durations come from. A profile is only comparable with runs of the same kind."""
+
+    backend: str
+    device: str
+    clock: str
+    threads: int | None = None
+    versions: dict[str, str] = {}
+
+
+class Range(_Part):
+    min: int
+    max: int
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Range:
+        if self.min > self.max:
+            raise ValueError(f"min {self.min} is above max {self.max}")
+        return self
+
+
+class Domain(_Part):
+    """Smallest and largest value of each part of a shape that was measured; 0 where a step has no such part."""
+
+    tokens: Range
+    prefill_query: Range
+    prefill_context: Range
+    decode_sequences: Range
+    decode_context: Range
+    sampled: Range
+
+
+class Coefficients(_Part):
+    """Nanoseconds a unit.
+
+    chunk: one prefill chunk, beyond its rows of the dense layers.
+    pair: one pair of query and key in prefill attention.
+    prefill_context: one token of cached context that a chunk brings in.
+    decode_sequence, decode_context: one decode; one token of its context.
+    head, head_row: the output head when anything samples; each row of it.
+    """
+
+    chunk: Nanoseconds = 0.0
+    pair: Nanoseconds = 0.0
+    prefill_context: Nanoseconds = 0.0
+    decode_sequence: Nanoseconds = 0.0
+    decode_context: Nanoseconds = 0.0
+    head: Nanoseconds = 0.0
+    head_row: Nanoseconds = 0.0
+
+
+class Jump(_Part):
+    """A place where the dense layers do not grow smoothly: a step up, or a dip that the monotone table cannot follow."""
+
+    kind: Literal["step", "dip"]
+    tokens_from: int
+    tokens_to: int
+    ns: float
+
+
+class Errors(_Part):
+    """Relative errors, (predicted - measured) / measured."""
+
+    observations: int
+    mape: Fraction
+    signed_mean: Fraction
+    p90: Fraction
+    worst: Fraction
+
+
+class Measurement(_Part):
+    """Median duration of one step shape over its repeats, and the spread (max - min) / median."""
+
+    prefill: tuple[tuple[int, int], ...] = ()
+    decode_sequences: int = 0
+    decode_context: int = 0
+    decode_max_context: int = 0
+    sampled: int = 0
+    ns: int
+    repeats: int = 1
+    spread: Fraction = 0.0
+
+    @property
+    def shape(self) -> StepShape:
+        return StepShape(
+            self.prefill, self.decode_sequences, self.decode_context, self.decode_max_context, self.sampled
+        )
+
+
+class Outlier(_Part):
+    """One repeat far from the median of its shape; the median ignores it, the report does not."""
+
+    shape: Measurement
+    ns: int
+
+
+class Profile(_Part):
+    """Step costs of one model, precision and device, as fitted.
+
+    dense: `(tokens, ns)` knots of the dense layers, with all that a step costs in any case; both non-decreasing.
+    residuals: quantiles 0, 1, ..., 100 % of measured / predicted - 1.
+    cv_error: by kind of step (`all`, `decode`, `prefill`, `mixed`), each shape predicted by a fit that did not see it.
+    data_hash: of the measurements.
+    """
+
+    schema_version: Literal[1] = 1
+    name: str
+    created: str
+    source: Source
+    model: str
+    dtype: str
+    kv_dtype: str
+    block_size: int | None = None
+    domain: Domain
+    dense: Annotated[tuple[tuple[int, Nanoseconds], ...], Field(min_length=1)]
+    coefficients: Coefficients
+    jumps: tuple[Jump, ...] = ()
+    residuals: tuple[Fraction, ...] = ()
+    cv_error: dict[str, Errors] = {}
+    outliers: tuple[Outlier, ...] = ()
+    measurements: tuple[Measurement, ...] = ()
+    data_hash: str
+
+    @model_validator(mode="after")
+    def _monotone(self) -> Profile:
+        for (t0, ns0), (t1, ns1) in zip(self.dense, self.dense[1:], strict=False):
+            if t1 <= t0 or ns1 < ns0:
+                raise ValueError(f"dense: knots must grow, found ({t0}, {ns0}) before ({t1}, {ns1})")
+        if self.dense[0][0] < 0:
+            raise ValueError("dense: the first knot has a negative number of tokens")
+        if self.measurements and self.data_hash != data_hash(self.measurements):
+            raise ValueError("data_hash does not belong to these measurements")
+        return self
+
+    def save(self, path: Path | str) -> Path:
+        """Writes the JSON file; complete or not at all."""
+        path = Path(path)
+        part = path.with_name(path.name + ".part")
+        part.write_text(self.model_dump_json(indent=1) + "\n", encoding="utf-8")
+        part.replace(path)
+        return path
+
+    def hash(self) -> str:
+        """Short hash of the whole profile, for results that were computed with it."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
+
+
+def data_hash(measurements: Sequence[Measurement]) -> str:
+    """Hash of shapes and durations, independent of their order."""
+    rows = sorted(m.model_dump_json() for m in measurements)
+    return hashlib.sha256("\n".join(rows).encode()).hexdigest()[:16]
+
+
+def shipped_profiles() -> list[str]:
+    """Names of the profiles that come with the package."""
+    found = resources.files("calibration.profiles").iterdir()
+    return sorted(f.name.removesuffix(".json") for f in found if f.name.endswith(".json"))
+
+
+def load_profile(source: Path | str) -> Profile:
+    """Reads a profile file, or a shipped profile by its name.
+
+    Raises:
+        InputError: no such profile, or the file is not one.
+    """
+    path, names = Path(source), shipped_profiles()
+    if path.is_file():
+        text, where = path.read_bytes(), str(path)
+    elif str(source) in names:
+        text = resources.files("calibration.profiles").joinpath(f"{source}.json").read_bytes()
+        where = f"shipped profile {source}"
+    else:
+        raise InputError(unknown("profile", str(source), names) + ", or the path of a profile's JSON file")
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise InputError(f"{where}: not JSON: {error}") from None
+    if not isinstance(data, dict) or data.get("schema_version") != SCHEMA_VERSION:
+        found = data.get("schema_version", "none") if isinstance(data, dict) else type(data).__name__
+        raise InputError(f"{where}: schema_version: found {found}, allowed: {SCHEMA_VERSION}")
+    try:
+        return Profile.model_validate_json(text)
+    except ValidationError as error:
+        raise InputError(one_message(error, data, where)) from None
