@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
@@ -60,8 +63,21 @@ class EngineConfig:
         if blocks > self.usable_blocks:
             return f"{tokens} tokens need {blocks} KV blocks of {self.block_size}, {self.usable_blocks} are usable"
         # What admissions must leave free counts only while something runs, so an empty engine ignores it.
-        if not self.enable_chunked_prefill and self.long_prefill_token_threshold == 0 and (
-            prompt_tokens > self.max_num_batched_tokens
+        if (
+            not self.enable_chunked_prefill
+            and self.long_prefill_token_threshold == 0
+            and (prompt_tokens > self.max_num_batched_tokens)
         ):
-            return f"prompt of {prompt_tokens} tokens > max_num_batched_tokens {self.max_num_batched_tokens}, not chunked"
+            return (
+                f"prompt of {prompt_tokens} tokens > max_num_batched_tokens {self.max_num_batched_tokens}, not chunked"
+            )
         return None
+
+    def fits(self, prompt_tokens: NDArray[np.int64], max_tokens: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """`why_it_can_never_run(...) is None` for arrays of requests `(n,)`."""
+        tokens = np.minimum(prompt_tokens + max_tokens, self.max_model_len) - 1
+        fits = (prompt_tokens >= 1) & (prompt_tokens < self.max_model_len)
+        fits &= -(-tokens // self.block_size) <= self.usable_blocks
+        if not self.enable_chunked_prefill and self.long_prefill_token_threshold == 0:
+            fits &= prompt_tokens <= self.max_num_batched_tokens
+        return fits

@@ -171,7 +171,9 @@ class Scheduler:
                 return
             n = min(n, self.budget)
             # The whole sequence must have room though only this chunk takes blocks: else prompts over-admit and thrash.
-            room_for = min(request.num_tokens, config.max_model_len) if config.scheduler_reserve_full_isl else hit_tokens + n
+            room_for = (
+                min(request.num_tokens, config.max_model_len) if config.scheduler_reserve_full_isl else hit_tokens + n
+            )
             kept_free = config.watermark_blocks if self.running else 0
             if pool.blocks_needed(request, room_for, hits) + kept_free > pool.free_blocks:
                 return

@@ -1,0 +1,210 @@
+"""A simulated deployment: clients, a router and replicas on SimPy's clock (integer nanoseconds).
+
+SimPy's heap holds external events only. With an open loop these are the arrivals: each advances the replicas to its own
+instant, so that a quiet stretch of steps costs one look. Where clients react to finishes (closed loop, later turns of a
+session) the ends and starts of steps are events too, ordered at one instant as arrival < step end < reaction < step start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import simpy
+from simpy.events import NORMAL, Event, EventPriority
+
+from scenarios.workload import Workload
+from serving.config import EngineConfig
+from serving.plan import Executor
+from serving.records import Records, RequestLog, StepLog, gather
+from serving.request import Request, Status
+from serving.routing import ROUTERS, Router
+from serving.scheduler import Scheduler
+from sim.cost import CostModel
+from sim.replica import AnyReplica, CostExecutor, Replica
+
+_END_OF_TIME = 1 << 62
+_STEP_END, _STEP_START = EventPriority(2), EventPriority(3)  # at one instant, after arrivals (SimPy's NORMAL is 1)
+_REASONS_KEPT = 20
+
+Observer = Callable[[Request, int], None]
+MakeReplica = Callable[[int, RequestLog, StepLog, Observer | None], AnyReplica]
+
+
+def simulate(
+    engine: EngineConfig,
+    workload: Workload,
+    cost: CostModel,
+    *,
+    replicas: int = 1,
+    router: str = "round_robin",
+    leaps: bool = True,
+    fast: bool = True,
+    horizon_ns: int | None = None,
+) -> Records:
+    """Runs `workload` on `replicas` engines whose steps cost what `cost` says.
+
+    Args:
+        leaps: quiet stretches of decode steps are taken at once; the records are the same without (law 7).
+        fast: use the incremental scheduler where it applies; the records are the same without.
+        horizon_ns: end of the run; None runs until nothing is left to do.
+    """
+
+    def make(number: int, requests: RequestLog, steps: StepLog, on_finish: Observer | None) -> AnyReplica:
+        return Replica(number, Scheduler(engine), CostExecutor(cost), requests, steps, on_finish)
+
+    return _run(engine, workload, make, replicas, router, horizon_ns)
+
+
+def run_on_executors(
+    engine: EngineConfig,
+    workload: Workload,
+    executors: Sequence[Executor],
+    *,
+    router: str = "round_robin",
+    horizon_ns: int | None = None,
+) -> Records:
+    """Hardware in the loop: one replica an executor; every step really runs there and its measured duration advances the
+    simulated clock. Arrivals, routing and ties are those of `simulate`."""
+
+    def make(number: int, requests: RequestLog, steps: StepLog, on_finish: Observer | None) -> AnyReplica:
+        return Replica(number, Scheduler(engine), executors[number], requests, steps, on_finish)
+
+    return _run(engine, workload, make, len(executors), router, horizon_ns)
+
+
+def _run(
+    engine: EngineConfig, workload: Workload, make: MakeReplica, replicas: int, router: str, horizon_ns: int | None
+) -> Records:
+    if replicas < 1:
+        raise ValueError(f"replicas: found {replicas}, at least 1 is needed")
+    requests = RequestLog(len(workload))
+    logs = [StepLog(number) for number in range(replicas)]
+    reacts = workload.concurrency is not None or bool((workload.follows >= 0).any())
+    run = _Run(engine, workload, requests, ROUTERS[router](), horizon_ns)
+    run.replicas = [make(number, requests, logs[number], run.react if reacts else None) for number in range(replicas)]
+    run.observed = reacts
+    run.go()
+    return gather(requests, logs, workload.tenant, workload.session, workload.tenants, {"rejected": run.reasons})
+
+
+class _Run:
+    """State of one run: the environment, the replicas, and who is to be told what."""
+
+    def __init__(
+        self, engine: EngineConfig, workload: Workload, requests: RequestLog, router: Router, horizon_ns: int | None
+    ) -> None:
+        self.engine = engine
+        self.workload = workload
+        self.requests = requests
+        self.router = router
+        self.horizon_ns = horizon_ns
+        self.env = simpy.Environment(initial_time=0)
+        self.replicas: list[AnyReplica] = []
+        self.observed = False
+        self.reasons: list[dict[str, Any]] = []
+        self.fits = engine.fits(workload.prompt_tokens, workload.max_tokens)
+        self.next_row: Iterator[int] = iter(())  # closed loop: rows that clients have not sent yet
+        self.followers: dict[int, list[int]] = {}
+
+    def go(self) -> None:
+        workload, end = self.workload, _END_OF_TIME if self.horizon_ns is None else self.horizon_ns + 1
+        first = np.flatnonzero(workload.follows < 0)
+        for i in np.flatnonzero(workload.follows >= 0).tolist():
+            self.followers.setdefault(int(workload.follows[i]), []).append(i)
+        if workload.concurrency is None:
+            self.env.process(self._arrivals(first.tolist(), workload.arrival_ns[first].tolist()))
+        else:
+            self.next_row = iter(first.tolist())
+            for _ in range(workload.concurrency):
+                self._send_next(first=True)
+        if self.horizon_ns is None:
+            self.env.run()
+        else:
+            self.env.run(until=end)
+        for replica in self.replicas:
+            replica.advance(end)
+            replica.close_open(end)
+
+    def _arrivals(self, rows: list[int], times: list[int]) -> Generator[Event, None, None]:
+        env, send = self.env, self.send
+        now = 0
+        for i, at in zip(rows, times, strict=True):
+            if at > now:
+                yield env.timeout(at - now)
+                now = at
+            send(i)
+
+    def send(self, i: int) -> None:
+        """A client sends request i now: it is rejected for good, or routed."""
+        now = int(self.env.now)
+        request = self.workload.request(i, now)
+        if not self.fits[i]:
+            self._reject(request, now)
+            return
+        if self.router.reads_state:
+            for replica in self.replicas:
+                replica.advance(now)
+        chosen = self.replicas[self.router.choose(request, self.replicas)]
+        chosen.advance(now)
+        chosen.submit(request, now)
+        if self.observed:
+            if chosen.ends is None:
+                self._start_later(chosen)
+            elif chosen.cut(now):
+                self._end_later(chosen)
+
+    def _reject(self, request: Request, now: int) -> None:
+        self.requests.close(request, Status.REJECTED, now)
+        if len(self.reasons) < _REASONS_KEPT:
+            reason = self.engine.why_it_can_never_run(request.prompt_tokens, request.max_tokens)
+            self.reasons.append({"request": request.index, "reason": reason})
+        if self.workload.concurrency is not None:
+            self._send_next()
+
+    # -- clients that react to finishes --------------------------------------------------------------------------------
+
+    def react(self, request: Request, now: int) -> None:
+        """The answer of `request` is complete: its client sends what depends on it."""
+        for i in self.followers.pop(request.index, ()):
+            self._send_after(i, int(self.workload.think_ns[i]))
+        if self.workload.concurrency is not None:
+            self._send_next()
+
+    def _send_next(self, first: bool = False) -> None:
+        i = next(self.next_row, None)
+        if i is not None:
+            self._send_after(i, 0 if first else int(self.workload.think_ns[i]))
+
+    def _send_after(self, i: int, delay: int) -> None:
+        # A reaction without a pause belongs to the instant of the step end that caused it, before any step starts.
+        self._after(delay, NORMAL if delay else _STEP_END, lambda: self.send(i))
+
+    def _after(self, delay: int, priority: EventPriority, action: Callable[[], None]) -> None:
+        event = Event(self.env)
+        event._ok, event._value = True, None
+        event.callbacks.append(lambda _: action())
+        self.env.schedule(event, priority, delay)
+
+    def _start_later(self, replica: AnyReplica) -> None:
+        """The idle replica starts its next step at the end of this instant."""
+
+        def start() -> None:
+            if replica.ends is None and replica.has_work:
+                replica.begin(None)
+                self._end_later(replica)
+
+        self._after(0, _STEP_START, start)
+
+    def _end_later(self, replica: AnyReplica) -> None:
+        """When the step in flight ends its tokens are out. A leap that was cut meanwhile ends at another time."""
+        ends = replica.ends
+        assert ends is not None
+
+        def end() -> None:
+            if replica.ends == ends:
+                replica.complete()
+                self._start_later(replica)
+
+        self._after(ends - int(self.env.now), _STEP_END, end)

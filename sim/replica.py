@@ -1,0 +1,170 @@
+"""One engine replica on a simulated clock: the scheduler decides, an executor says how long it took.
+
+A replica is passive: whoever wants to look at it first calls `advance(now)`. Ties follow one rule: at one instant arrivals come
+first, then step ends, then what clients do about them, then step starts. So `advance(now)` finishes only steps that end
+*before* now, and a step starts at t only once the clock has passed t.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from serving.plan import Executor, StepPlan, StepResult
+from serving.records import RequestLog, StepLog
+from serving.request import Request, Status
+from serving.scheduler import Scheduler
+from sim.cost import CostModel
+
+_EMPTY_STEPS_ALLOWED = (
+    2  # a step that only preempts is empty; two in a row cannot happen to an engine that can progress
+)
+
+
+class AnyReplica(Protocol):
+    """What the cluster drives."""
+
+    number: int
+    outstanding: int
+    free_from: int
+    ends: int | None
+
+    def submit(self, request: Request, now: int) -> None: ...
+
+    def advance(self, now: int) -> None: ...
+
+    def begin(self, bound: int | None) -> None: ...
+
+    def complete(self) -> None: ...
+
+    def cut(self, now: int) -> bool: ...
+
+    def close_open(self, now: int) -> None: ...
+
+    @property
+    def has_work(self) -> bool: ...
+
+
+class CostExecutor:
+    """An executor that asks a cost model for durations."""
+
+    def __init__(self, cost: CostModel) -> None:
+        self.cost = cost
+        self.plan: StepPlan | None = None
+
+    def submit(self, plan: StepPlan) -> None:
+        self.plan = plan
+
+    def collect(self) -> StepResult:
+        assert self.plan is not None
+        return StepResult(self.cost.step_ns(self.plan.shape))
+
+
+class Replica:
+    """Any scheduler setting, any executor, one step at a time.
+
+    ends: when the step in flight ends, None when the device is idle. free_from: earliest start of the next step.
+    on_finish: called with every request that ends here, at the time of its end.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        scheduler: Scheduler,
+        executor: Executor,
+        requests: RequestLog,
+        steps: StepLog,
+        on_finish: Callable[[Request, int], None] | None = None,
+    ) -> None:
+        self.number = number
+        self.scheduler = scheduler
+        self.executor = executor
+        self.requests = requests
+        self.steps = steps
+        self.on_finish = on_finish
+        self.outstanding = 0
+        self.free_from = 0
+        self.ends: int | None = None
+        self.plan: StepPlan | None = None
+        self.arrived: list[Request] = []
+        self.open: dict[int, tuple[Request, int]] = {}  # index -> request, position in order of submission
+        self.submitted = 0
+        self.empty_steps = 0
+
+    @property
+    def has_work(self) -> bool:
+        return self.scheduler.has_work
+
+    def submit(self, request: Request, now: int) -> None:
+        """Hands over a request at `now`; the caller has called `advance(now)`."""
+        if self.ends is None and not self.scheduler.has_work:
+            self.free_from = max(self.free_from, now)
+        self.scheduler.add(request)
+        self.arrived.append(request)
+        self.open[request.index] = (request, self.submitted)
+        self.submitted += 1
+        self.outstanding += 1
+
+    def advance(self, now: int) -> None:
+        """Runs everything that ends, and then everything that starts, before `now`."""
+        while True:
+            if self.ends is not None:
+                if self.ends >= now:
+                    return
+                self.complete()
+            elif not self.scheduler.has_work or self.free_from >= now:
+                return
+            else:
+                self.begin(now)
+
+    def cut(self, now: int) -> bool:
+        """Shortens a leap to the step that runs at `now`; True if it ends earlier by that. Single steps never do."""
+        return False
+
+    def begin(self, bound: int | None) -> None:
+        """Decides and runs the next step, which starts at `free_from`. (`bound` concerns leaps only.)"""
+        start = self.free_from
+        for request in self.arrived:
+            self.steps.visible.extend((self.scheduler.step, request.index))
+        self.arrived.clear()
+        plan = self.scheduler.schedule(start)
+        for admission in plan.admitted:
+            if admission.request.first_scheduled_ns < 0:
+                admission.request.first_scheduled_ns = start
+        duration = 0
+        if plan.scheduled:
+            self.executor.submit(plan)
+            duration = self.executor.collect().duration_ns
+            self.empty_steps = 0
+        else:
+            self.empty_steps += 1
+            if self.empty_steps > _EMPTY_STEPS_ALLOWED:
+                raise RuntimeError(f"the scheduler has work but schedules nothing (step {plan.step})")
+        self.plan = plan
+        self.ends = start + duration
+
+    def complete(self) -> None:
+        """Ends the step in flight: its tokens are out, and those who have all theirs leave."""
+        plan, end = self.plan, self.ends
+        assert plan is not None
+        assert end is not None
+        start = self.free_from
+        self.steps.add(plan, start, start, end, self.scheduler.config.usable_blocks - plan.free_blocks)
+        for row in plan.scheduled:
+            if row.samples and row.request.first_token_ns < 0:
+                row.request.first_token_ns = end
+        self.plan, self.ends, self.free_from = None, None, end
+        for request in self.scheduler.update(plan):
+            self._close(request, Status.FINISHED, end)
+            if self.on_finish is not None:
+                self.on_finish(request, end)
+
+    def close_open(self, now: int) -> None:
+        """Writes the rows of requests that the end of the run finds unfinished."""
+        for request, _ in list(self.open.values()):
+            self._close(request, Status.IN_FLIGHT, now)
+
+    def _close(self, request: Request, status: Status, now: int) -> None:
+        _, submitted = self.open.pop(request.index)
+        self.outstanding -= 1
+        self.requests.close(request, status, now if status is not Status.IN_FLIGHT else -1, self.number, submitted)
