@@ -73,7 +73,8 @@ class Blocks:
 
     def release(self, table: list[Block]) -> None:
         """One owner less for each block of a table, deepest first: text to the tail, blank blocks to the head."""
-        blank, text = [], []
+        blank: list[Block] = []
+        text: list[Block] = []
         for block in reversed(table):
             block.owners -= 1
             if block.owners == 0:

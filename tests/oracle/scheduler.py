@@ -84,7 +84,7 @@ class OracleScheduler:
         return [block.number for block in self.seats[request.index].table]
 
     def add(self, request: Request) -> None:
-        text = [(key, position) for key, n in request.prompt for position in range(n)]
+        text: list[Hashable] = [(key, position) for key, n in request.prompt for position in range(n)]
         own_key = ("answer of", request.index) if request.output_key is None else request.output_key
         seat = self.seats[request.index] = Seat(request, text, own_key)
         self.waiting_seats.append(seat)
@@ -249,11 +249,19 @@ class OracleScheduler:
             self.prefix.hits += hit_tokens
 
     def _shape(self) -> StepShape:
-        """What the step costs: a row of one token that samples is a decode, all others are prefill chunks."""
-        ends = [s.computed + n == len(s.text) for s, n in self.chosen]
-        decodes = [s.computed for (s, n), end in zip(self.chosen, ends, strict=True) if n == 1 and end]
-        prefill = [(n, s.computed) for (s, n), end in zip(self.chosen, ends, strict=True) if not (n == 1 and end)]
-        return StepShape(tuple(prefill), len(decodes), sum(decodes), max(decodes, default=0), sum(ends))
+        """What the step costs. A row that computes the newest answer token and nothing else is a decode, all others are
+        prefill chunks, be they a single token long."""
+        prefill: list[tuple[int, int]] = []
+        decodes: list[int] = []
+        sampled = 0
+        for seat, n in self.chosen:
+            ends = seat.computed + n == len(seat.text)
+            sampled += ends
+            if ends and n == 1 and seat.outputs > 0:
+                decodes.append(seat.computed)
+            else:
+                prefill.append((n, seat.computed))
+        return StepShape(tuple(prefill), len(decodes), sum(decodes), max(decodes, default=0), sampled)
 
     # ------------------------------------------------------------------ update
 

@@ -1,0 +1,135 @@
+"""Small random engines and request lists that make every rule bite: tight memory, shared text, ties, aborts."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+
+from serving.config import EngineConfig
+from serving.request import Request, Segment
+
+
+@dataclass(frozen=True)
+class Client:
+    """One request: what it sends, when (step), and when it gives up."""
+
+    arrival_step: int
+    prompt: tuple[Segment, ...]
+    output_tokens: int
+    max_tokens: int
+    priority: int
+    arrival_order: int
+    abort_step: int | None = None
+    abort_before_update: bool = False
+
+
+@dataclass(frozen=True)
+class RandomRun:
+    """One engine and its clients; `requests()` makes fresh engine objects of them."""
+
+    config: EngineConfig
+    clients: tuple[Client, ...]
+
+    def requests(self) -> list[Request]:
+        return [
+            Request(
+                i,
+                c.prompt,
+                c.output_tokens,
+                c.max_tokens,
+                arrival_order=c.arrival_order,
+                output_key=f"out:{i}",
+                priority=c.priority,
+            )
+            for i, c in enumerate(self.clients)
+        ]
+
+    def without(self, i: int) -> RandomRun:
+        """The same run with one client fewer, for making a failure small. Later quotations keep their text."""
+        return replace(self, clients=self.clients[:i] + self.clients[i + 1 :])
+
+
+def random_run(seed: int, *, chunked_fcfs_without_cache: bool = False) -> RandomRun:
+    """The run of a seed. With the flag, one of the settings that every scheduler takes: that is where leaps live."""
+    rng = random.Random(seed)
+    block_size = rng.choice((1, 2, 3, 4, 4, 8, 16, 16))
+    usable = rng.randint(4, 24) if rng.random() < 0.75 else rng.randint(24, 200)
+    config = EngineConfig(
+        num_gpu_blocks=usable + 1,
+        block_size=block_size,
+        max_model_len=rng.choice((40, 120, 2048)),
+        max_num_seqs=rng.choice((1, 2, 3, 4, 8, 16)),
+        max_num_batched_tokens=rng.choice((1, 3, 5, 8, 16, 32, 64, 64, 256)),
+        enable_prefix_caching=rng.random() < 0.65 and not chunked_fcfs_without_cache,
+        enable_chunked_prefill=chunked_fcfs_without_cache or rng.random() < 0.8,
+        long_prefill_token_threshold=rng.choice((0, 0, 0, 1, 3, 7, 20)),
+        policy="fcfs" if chunked_fcfs_without_cache or rng.random() < 0.6 else "priority",
+        scheduler_reserve_full_isl=rng.random() < 0.5,
+        watermark=rng.choice((0.0, 0.0, 0.0, 0.01, 0.1, 0.3)),
+    )
+    return RandomRun(config, _clients(rng, config))
+
+
+def _clients(rng: random.Random, config: EngineConfig) -> tuple[Client, ...]:
+    room = min(config.usable_blocks * config.block_size, config.max_model_len - 1)
+    clients: list[Client] = []
+    systems: list[Segment] = [(f"sys{k}", rng.randint(1, max(1, room // 2))) for k in range(rng.randint(1, 3))]
+    step = 0
+    pace = rng.choice((0.0, 0.3, 1.0, 4.0))
+    equal_arrivals = rng.random() < 0.3
+    for i in range(rng.randint(2, 16)):
+        step += int(rng.expovariate(1 / pace)) if pace else 0
+        longest = rng.choice((room, max(1, room // 2), max(1, room // 4), max(1, room // 4)))
+        prompt = _cut(_prompt(rng, i, clients, systems, longest), longest)
+        output = rng.choice((1, rng.randint(1, 6), rng.randint(1, 40), rng.randint(1, max(1, room // 2))))
+        declared = output if rng.random() < 0.6 else output + rng.randint(0, 20)
+        aborts = rng.random() < 0.12
+        client = Client(
+            arrival_step=step,
+            prompt=prompt,
+            output_tokens=output,
+            max_tokens=declared,
+            priority=rng.choice((0, 0, 1, 3)),
+            arrival_order=step if equal_arrivals else i,
+            abort_step=step + rng.randint(0, 25) if aborts else None,
+            abort_before_update=rng.random() < 0.5,
+        )
+        if _always_ends(config, sum(n for _, n in prompt), declared):
+            clients.append(client)
+    return tuple(clients)
+
+
+def _always_ends(config: EngineConfig, prompt_tokens: int, max_tokens: int) -> bool:
+    """With chunking off, a request that comes back from a preemption computes prompt and answer in one piece, so both
+    must fit the budget together, or it waits for ever."""
+    whole = min(prompt_tokens + max_tokens, config.max_model_len) - 1
+    in_one_piece = config.enable_chunked_prefill or whole <= config.max_num_batched_tokens
+    return in_one_piece and config.why_it_can_never_run(prompt_tokens, max_tokens) is None
+
+
+def _prompt(
+    rng: random.Random, i: int, earlier: list[Client], systems: list[Segment], longest: int
+) -> tuple[Segment, ...]:
+    """A text of its own, behind a system prompt, a shortened copy of an earlier prompt, or the next turn of a talk."""
+    own = (f"own{i}", rng.randint(1, max(1, longest // 2)))
+    kind = rng.random()
+    if kind < 0.35 or not earlier:
+        return (rng.choice(systems), own) if rng.random() < 0.5 else (own,)
+    k = rng.randrange(len(earlier))
+    before = earlier[k]
+    if kind < 0.55:
+        return _cut(before.prompt, rng.randint(1, sum(n for _, n in before.prompt)))
+    if kind < 0.65:
+        return before.prompt
+    quoted = rng.randint(1, before.output_tokens)
+    return (*before.prompt, (f"out:{k}", quoted), own)
+
+
+def _cut(prompt: tuple[Segment, ...], tokens: int) -> tuple[Segment, ...]:
+    """The first so many tokens, as segments."""
+    kept = []
+    for key, n in prompt:
+        if tokens > 0:
+            kept.append((key, min(n, tokens)))
+        tokens -= n
+    return tuple(kept)
