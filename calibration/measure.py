@@ -36,21 +36,27 @@ def grid(engine: EngineConfig, size: Grid = "standard") -> list[StepShape]:
     window = engine.max_model_len
     batches = _ladder(min(engine.max_num_seqs, budget), fine)
     queries = _ladder(min(budget, window - 1), fine)
-    contexts = [int(window * share) for share in ((0.02, 0.1, 0.25, 0.5, 0.9) if fine else (0.05, 0.3, 0.9))]
+    contexts = [max(1, int(window * share)) for share in ((0.05, 0.25, 0.6, 0.95) if fine else (0.05, 0.3, 0.9))]
     shapes = [_decodes(n, c) for n in batches for c in contexts]
-    shapes += [_decodes(n, contexts[0], contexts[-1]) for n in batches if n > 1 and fine]
-    for query in queries:
-        before = sorted({0, *(int((window - query) * share) for share in ((0.1, 0.4, 0.9) if fine else (0.5,)))})
-        shapes += [StepShape(prefill=((query, c),), sampled=1) for c in before]
-        shapes.append(StepShape(prefill=((query, 0),), sampled=0))
-        shapes += [_chunked(query, parts, fine) for parts in ((2, 4, 8) if fine else (4,)) if query >= 8 * parts]
-        rows = [n for n in batches if n < query and n > 1]
-        for n in rows[:: 2 if fine else 4] + rows[-1:]:
-            middle = contexts[len(contexts) // 2]
-            decodes = _decodes(n, middle)
-            shapes.append(decodes._replace(prefill=((query - n, 0),), sampled=n + 1))
-            if fine:
-                shapes.append(decodes._replace(prefill=((query - n, min(middle, window - query)),), sampled=n))
+    if fine:  # one long context among short ones
+        shapes += [_decodes(n, contexts[0], contexts[-1]) for n in batches[1::2]]
+    for turn, query in enumerate(queries):
+        shapes += [
+            StepShape(((query, int((window - query) * part)),), sampled=1)
+            for part in ((0, 0.3, 0.9) if fine else (0, 0.6))
+        ]
+        shapes.append(StepShape(((query, 0),), sampled=0))
+        parts = (2, 4, 8)[turn % 3]
+        if query >= 4 * parts:
+            shapes.append(_chunked(query, parts))
+        # Mixed steps of so many tokens in all: few, some and most decodes, contexts in turn.
+        below = [n for n in batches if n < query]
+        for k in (0, len(below) // 2, len(below) - 1) if fine else (turn % max(1, len(below)),):
+            if below:
+                n, before = below[k], (window // 4) * ((turn + k) % 3)
+                decodes = _decodes(n, contexts[(turn + k) % (len(contexts) - 1)])
+                prompt = (query - n, min(before, window - query))
+                shapes.append(decodes._replace(prefill=(prompt,), sampled=n + (turn + k) % 2))
     return [s for s in dict.fromkeys(shapes) if _possible(s, engine)]
 
 
@@ -111,7 +117,7 @@ def _decodes(n: int, context: int, longest: int | None = None) -> StepShape:
     return StepShape((), n, (n - 1) * context + longest, longest, n)
 
 
-def _chunked(tokens: int, parts: int, fine: bool) -> StepShape:
+def _chunked(tokens: int, parts: int) -> StepShape:
     """One step of several prompts."""
     query, longer = divmod(tokens, parts)
     return StepShape(prefill=tuple((query + (i < longer), 0) for i in range(parts)), sampled=parts)
