@@ -1,0 +1,128 @@
+"""Reports of finished runs: on the terminal, and as one HTML page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from studies import figures, html, tables
+from studies.results import Run
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def show(run: Run, console: Console) -> None:
+    """Prints a run: KV capacity first, what binds, then latency, throughput, how requests ended, what is not modelled."""
+    console.print(f"[bold]{tables.heading(run)}[/]", highlight=False)
+    for note in run.info.get("notes", []):
+        console.print(f"[yellow]note:[/] {note}", highlight=False)
+    for table in tables.every(run):
+        show_table(table, console)
+    sentence = run.info.get("binding", {}).get("sentence")
+    if sentence:
+        console.print(f"\n{sentence}", highlight=False)
+    console.print("\n[dim]Not modelled: " + "; ".join(tables.NOT_MODELLED) + ".[/]", highlight=False)
+
+
+def show_table(table: tables.Table, console: Console) -> None:
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    grid = Table(title=table.title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for i, head in enumerate(table.head):
+        grid.add_column(head, justify="left" if i == 0 else "right", no_wrap=i > 0)
+    for row in table.rows:
+        grid.add_row(*(escape(cell) for cell in row))
+    console.print(grid)
+    if table.note:
+        console.print(f"[dim]{escape(table.note)}[/]", highlight=False)
+
+
+def slo_of(run: Run) -> Any:
+    """The run's per-request limits, as `serving.metrics.SLO`."""
+    stated = run.info.get("slo") or {}
+    return SimpleNamespace(**{name: stated.get(name) for name in ("ttft", "tpot", "e2e")})
+
+
+def cards(run: Run) -> list[tuple[str, str]]:
+    """Headline figures `(value, label)`, KV capacity first."""
+    s = run.summary
+    ms, number = tables.milliseconds, tables.number
+    found = [
+        (number(s["kv_capacity_tokens"]), "KV capacity, tokens"),
+        (number(s["kv_capacity_requests"]), "conversations that fit"),
+        (ms(s["mean_ttft_ms"]), "mean TTFT"),
+        (ms(s["mean_tpot_ms"]), "mean TPOT"),
+        (ms(s["mean_e2el_ms"]), "mean E2E"),
+        (f"{number(s['output_throughput'])} /s", "output tokens"),
+    ]
+    if s["good_request_fraction"] is not None:
+        found.append((tables.percent(s["good_request_fraction"]), "of requests meet the SLO"))
+    return found
+
+
+def figures_of(run: Run, label: str = "") -> list[tuple[str, figures.Figure, bool]]:
+    """Every figure of one run: `(title, figure, wide?)`."""
+    runs = {label or run.name: run.records}
+    engine = run.info.get("engine") or {}
+    usable = engine["num_gpu_blocks"] - 1 if engine else None
+    return [
+        *((title, figures.latency_cdf(metric, runs, slo_of(run)), False) for metric, title in CDFS),
+        ("Requests and KV memory", figures.load_over_time(run.records, usable), True),
+        ("Batches", figures.batch_composition(run.records), True),
+    ]
+
+
+CDFS = (("ttft", "Time to first token"), ("tpot", "Time per output token"), ("e2el", "End-to-end latency"))
+
+
+def page(run: Run) -> html.Page:
+    """One run as a page."""
+    sentence = run.info.get("binding", {}).get("sentence", "")
+    section = html.Section("", sentence, cards(run), tables.every(run), figures_of(run))
+    return html.Page(run.name, _lead(run), [section])
+
+
+def comparison_page(
+    title: str,
+    predicted: Run,
+    measured: Run,
+    extra: Sequence[tables.Table],
+    sentence: str = "",
+) -> html.Page:
+    """A simulated run beside the executed one: errors first, then what each looked like.
+
+    extra: tables of errors, schedule and ranking.
+    """
+    a, b = predicted.records, measured.records
+    runs = {"executed": b, "simulated": a}
+    overlay = [(name, figures.latency_cdf(metric, runs, slo_of(measured)), False) for metric, name in CDFS]
+    scatter = [(f"{name}, by request", figures.predicted_against_measured(a, b, m), False) for m, name in CDFS]
+    return html.Page(
+        title,
+        _lead(measured),
+        [
+            html.Section("Predicted against measured", sentence, cards(measured), extra, [*overlay, *scatter]),
+            html.Section("Executed", tables.heading(measured), (), tables.every(measured), figures_of(measured)[3:]),
+            html.Section(
+                "Simulated", tables.heading(predicted), (), tables.every(predicted), figures_of(predicted)[3:]
+            ),
+        ],
+    )
+
+
+def write(run: Run, folder: Path | str) -> Path:
+    """Writes `report.html` into a result folder."""
+    return html.write(page(run), Path(folder) / "report.html")
+
+
+def _lead(run: Run) -> str:
+    i = run.info
+    hashes = [f"scenario {i['scenario_hash']}"] if i.get("scenario_hash") else []
+    hashes += [f"profile {i['profile_hash']}"] if i.get("profile_hash") else []
+    versions = ", ".join(f"{name} {version}" for name, version in i.get("versions", {}).items())
+    return " · ".join([tables.heading(run), *hashes, versions])

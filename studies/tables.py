@@ -1,0 +1,182 @@
+"""The tables of a report as plain text cells: the terminal and the HTML file show the same ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from serving.request import Status
+from studies.results import Run
+
+DASH = "–"
+
+NOT_MODELLED = (
+    "tokenisation, detokenisation and the network between client and engine",
+    "asynchronous scheduling and speculative decoding",
+    "tensor, pipeline and expert parallelism; prefill and decode on separate machines",
+    "preemption by swapping, KV offloading to host memory",
+    "LoRA adapters, multimodal inputs, structured (grammar-guided) output, pooling models",
+    "MLA, sliding-window and hybrid attention (refused by name)",
+    "clock and power throttling, noisy neighbours, failures",
+)
+
+
+@dataclass(frozen=True)
+class Table:
+    """title, column heads, rows of cells; the first column is text, the others are numbers. `note` stands below."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+    note: str = ""
+
+
+def number(value: float | int | None, digits: int = 3) -> str:
+    """A figure for people: significant digits, thousands apart, a dash for None."""
+    if value is None:
+        return DASH
+    if isinstance(value, (int, np.integer)):
+        return f"{int(value):,}"
+    if value == 0:
+        return "0"
+    if abs(value) >= 10 ** (digits - 1):
+        return f"{value:,.0f}"
+    text = f"{value:.{digits}g}"
+    return text if "e" not in text else f"{value:.2e}"
+
+
+def milliseconds(value: float | None) -> str:
+    """Milliseconds, as seconds from 10 s on."""
+    if value is None:
+        return DASH
+    return f"{number(value / 1e3)} s" if value >= 10_000 else f"{number(value)} ms"
+
+
+def percent(share: float | None, signed: bool = False) -> str:
+    if share is None:
+        return DASH
+    digits = 1 if abs(share) < 0.1 else 0
+    return f"{share * 100:{'+' if signed else ''}.{digits}f} %"
+
+
+def capacity(run: Run) -> Table:
+    """KV memory in tokens and in conversations: the headline."""
+    s = run.summary
+    engine = run.info.get("engine", {})
+    note = ""
+    if engine:
+        note = f"{engine['num_gpu_blocks'] - 1:,} usable blocks of {engine['block_size']} tokens"
+        replicas = run.info.get("replicas", 1)
+        note += f", on each of {replicas} replicas" if replicas > 1 else ""
+    rows = [
+        ("tokens", number(s["kv_capacity_tokens"])),
+        ("conversations of mean length", number(s["kv_capacity_requests"])),
+    ]
+    return Table("KV capacity", ("", "fits"), rows, note)
+
+
+def latency(summary: dict[str, Any], percentiles: Sequence[float] = (50, 90, 95, 99)) -> Table:
+    """Latencies, with every refusal explained below."""
+    names = (("TTFT", "ttft"), ("TPOT", "tpot"), ("ITL", "itl"), ("E2E", "e2el"), ("queue", "queue"))
+    stats = ("mean", *(f"p{p:g}" for p in percentiles))
+    rows, reasons = [], {}
+    for title, key in names:
+        cells = [title]
+        for stat in stats:
+            name = f"{stat}_{key}_ms"
+            cells.append(milliseconds(summary.get(name)))
+            if name in summary["refused"]:
+                reasons.setdefault(f"{DASH} {title}: {summary['refused'][name]}", None)
+        rows.append(tuple(cells))
+    return Table("Latency", ("", *stats), rows, "\n".join(reasons))
+
+
+def throughput(run: Run) -> Table:
+    s = run.summary
+    rows = [
+        ("duration", f"{number(s['duration'], 4)} s" if s["duration"] is not None else DASH),
+        ("requests", f"{number(s['request_throughput'])} /s"),
+        ("output tokens", f"{number(s['output_throughput'])} /s"),
+        ("all tokens", f"{number(s['total_token_throughput'])} /s"),
+        ("per user", f"{number(s['output_token_throughput_per_user'])} tok/s"),
+    ]
+    if s["good_request_fraction"] is not None:
+        rows.append(
+            ("goodput", f"{number(s['request_goodput'])} /s ({percent(s['good_request_fraction'])} of all sent)")
+        )
+    if s["kv_cache_hit_percent"] is not None:
+        rows.append(("prefix cache hits", f"{s['kv_cache_hit_percent']:.1f} % of prompt tokens"))
+    if s["usd_total"] is not None:
+        rows.append(("1M input tokens", f"{number(s['usd_per_1m_input_tokens'])} USD"))
+        rows.append(("1M output tokens", f"{number(s['usd_per_1m_output_tokens'])} USD"))
+        rows.append(("idle time", f"{number(s['usd_idle'])} of {number(s['usd_total'])} USD"))
+    return Table("Throughput", ("", "value"), rows)
+
+
+def outcomes(run: Run) -> Table:
+    """How requests ended; rejected ones by reason."""
+    s = run.summary
+    names = ("submitted", "completed", "rejected", "timed_out", "aborted", "in_flight", "never_sent")
+    rows = [(name.replace("_", " "), number(s[name])) for name in names if s[name] or name in names[:2]]
+    rows += [("preemptions", number(s["preemptions"])), ("most at once", number(s["max_concurrent_requests"]))]
+    return Table("Requests", ("", "count"), rows, "\n".join(rejections(run)))
+
+
+def rejections(run: Run, show: int = 3) -> list[str]:
+    """Rejected requests, counted and named with the reason."""
+    r = run.records.requests
+    rows = np.flatnonzero(r["status"] == Status.REJECTED)
+    if not len(rows):
+        return []
+    lines = [f"Rejected: {len(rows)} that no empty engine could hold"]
+    named = run.records.info.get("rejected")
+    reasons = {entry["request"]: entry["reason"] for entry in named} if isinstance(named, list) else {}
+    for i in rows[:show].tolist():
+        lines.append(f"  request {i}: {reasons.get(i, 'prompt of ' + number(r['prompt_tokens'][i]) + ' tokens')}")
+    if len(rows) > show:
+        lines.append(f"  and {len(rows) - show} more")
+    return lines
+
+
+def binds(run: Run) -> Table:
+    found = run.info.get("binding", {})
+    rows = [("engine busy", percent(found.get("busy"))), ("of that with a queue", percent(found.get("waiting")))]
+    rows += [(name, percent(share)) for name, share in found.get("terms", {}).items() if share >= 0.005]
+    note = ""
+    if found.get("extrapolation"):
+        note = f"{percent(found['extrapolated'])} of busy time outside measurements: {found['extrapolation']}"
+    return Table("What binds", ("", "share of time"), rows, note)
+
+
+def every(run: Run) -> list[Table]:
+    """All tables of a run, KV capacity first."""
+    percentiles = run.info.get("percentiles", (50, 90, 95, 99))
+    return [capacity(run), latency(run.summary, percentiles), throughput(run), binds(run), outcomes(run)]
+
+
+def heading(run: Run) -> str:
+    """One line: what was run, how, on which clock."""
+    i = run.info
+    way = "simulated" if i.get("way") == "simulate" else f"executed on {i.get('device', '?')}, {i.get('clock')} clock"
+    parts = [str(i.get("model", "")), str(i.get("hardware", "")), f"cost: {i['cost']}" if i.get("cost") else ""]
+    return f"{run.name}: {way}; " + ", ".join(part for part in parts if part) + f"; seed {i.get('seed')}"
+
+
+def side_by_side(rows: Sequence[dict[str, Any]]) -> Table:
+    """Live against simulated, from `outcome` rows of a validation."""
+    cells = []
+    for row in rows:
+        show = milliseconds if str(row["metric"]).endswith("_ms") else number
+        cells.append(
+            (
+                str(row["metric"]),
+                show(row["live"]),
+                show(row["simulated"]),
+                percent(row["error"], signed=True),
+                percent(row["noise"]),
+            )
+        )
+    return Table("Predicted against measured", ("", "live", "simulated", "error", "noise"), cells)
