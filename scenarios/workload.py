@@ -61,7 +61,6 @@ class Workload:
             int(self.max_tokens[i]),
             prompt_tokens=int(self.prompt_tokens[i]),
             arrival_ns=arrival_ns,
-            output_key=f"out:{i}",
             priority=int(self.priority[i]),
             tenant=int(self.tenant[i]),
         )

@@ -247,7 +247,7 @@ def _describe(
         # Below the median and up to p90 nothing is refused: only tails need more than a handful of samples.
         needed = samples_needed(p) if p >= 95 else 1
         enough = effective >= needed
-        why = f"{effective:.0f} effective samples ({len(x)} values), {_label(p)} needs {needed}"
+        why = f"{effective:.0f} effective samples of {len(x):,}; {_label(p)} needs {needed}"
         _put(out, refused, keys[_label(p)], percentile(x, p, counts) * 1e3 if enough else None, why)
 
 

@@ -35,11 +35,12 @@ class Request:
         output_tokens: the true answer length, read by `stops_after` alone (law 6): policies never see it.
         max_tokens: what the client declared.
         arrival_ns: when the client meant to send it.
-        output_key: content key of its answer, so that a later prompt can quote it.
+        output_key: content key of its answer, so that a later prompt can quote it; `out:<index>` if None.
         priority: lower is better, as in vLLM.
     """
 
     __slots__ = (
+        "_output_key",
         "_output_tokens",
         "arrival_ns",
         "arrival_order",
@@ -47,13 +48,11 @@ class Request:
         "blocks",
         "cached_tokens",
         "computed",
-        "finish_step",
         "first_scheduled_ns",
         "first_token_ns",
         "index",
         "max_tokens",
         "num_outputs",
-        "output_key",
         "preemptions",
         "priority",
         "prompt",
@@ -70,6 +69,9 @@ class Request:
     blocks: list[int]
     published: int
     text: Any
+    base: int
+    stop_after: int
+    scheduled_order: int
 
     def __init__(
         self,
@@ -92,7 +94,7 @@ class Request:
         self.max_tokens = output_tokens if max_tokens is None else max_tokens
         self.arrival_ns = arrival_ns
         self.arrival_order = arrival_ns if arrival_order is None else arrival_order
-        self.output_key = output_key
+        self._output_key = output_key
         self.priority = priority
         self.tenant = tenant
         self.status = Status.WAITING
@@ -102,6 +104,11 @@ class Request:
         self.cached_tokens = -1  # set at first admission
         self.first_scheduled_ns = -1
         self.first_token_ns = -1
+
+    @property
+    def output_key(self) -> Hashable:
+        """What a later prompt calls this answer: `out:<index>` unless given."""
+        return f"out:{self.index}" if self._output_key is None else self._output_key
 
     @property
     def num_tokens(self) -> int:

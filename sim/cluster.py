@@ -16,12 +16,14 @@ from simpy.events import NORMAL, Event, EventPriority
 
 from scenarios.workload import Workload
 from serving.config import EngineConfig
+from serving.fast_scheduler import FastScheduler
 from serving.plan import Executor
 from serving.records import Records, RequestLog, StepLog, gather
 from serving.request import Request, Status
 from serving.routing import ROUTERS, Router
 from serving.scheduler import Scheduler
 from sim.cost import CostModel
+from sim.fast_replica import FastReplica
 from sim.replica import AnyReplica, CostExecutor, Replica
 
 _END_OF_TIME = 1 << 62
@@ -52,6 +54,8 @@ def simulate(
     """
 
     def make(number: int, requests: RequestLog, steps: StepLog, on_finish: Observer | None) -> AnyReplica:
+        if fast and FastScheduler.supports(engine):
+            return FastReplica(number, FastScheduler(engine), cost, requests, steps, on_finish, leaps)
         return Replica(number, Scheduler(engine), CostExecutor(cost), requests, steps, on_finish)
 
     return _run(engine, workload, make, replicas, router, horizon_ns)

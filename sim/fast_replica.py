@@ -1,0 +1,203 @@
+"""A replica whose quiet stretches are leaps: n decode steps of one batch, decided once and costed in one go."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+
+import numpy as np
+
+from serving.fast_scheduler import FastScheduler
+from serving.plan import StepShape
+from serving.records import RequestLog, StepLog
+from serving.request import Request, Status
+from sim.cost import CostModel
+
+_LOOP = 48  # steps up to which a plain loop beats numpy
+
+
+class FastReplica:
+    """The same contract and the same records as `sim.replica.Replica`, for the settings of `FastScheduler`.
+
+    A leap lies in `step_ends` until it completes; an arrival in between cuts it at the end of the step that runs.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        scheduler: FastScheduler,
+        cost: CostModel,
+        requests: RequestLog,
+        steps: StepLog,
+        on_finish: Callable[[Request, int], None] | None = None,
+        leaps: bool = True,
+    ) -> None:
+        self.number = number
+        self.scheduler = scheduler
+        self.cost = cost
+        self.requests = requests
+        self.steps = steps
+        self.on_finish = on_finish
+        self.leaps = leaps
+        self.usable = scheduler.config.usable_blocks
+        self.outstanding = 0
+        self.free_from = 0
+        self.ends: int | None = None
+        self.step_ends: list[int] = []
+        self.step_blocks: list[int] = []
+        self.arrived: list[Request] = []
+        self.open: dict[Request, int] = {}  # position in order of submission
+        self.submitted = 0
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.scheduler.running or self.scheduler.waiting)
+
+    def submit(self, request: Request, now: int) -> None:
+        """Hands over a request at `now`; the caller has called `advance(now)`."""
+        if self.ends is None and not self.has_work and now > self.free_from:
+            self.free_from = now
+        self.scheduler.add(request)
+        self.arrived.append(request)
+        self.open[request] = self.submitted
+        self.submitted += 1
+        self.outstanding += 1
+
+    def advance(self, now: int) -> None:
+        """Runs everything that ends, and then everything that starts, before `now`."""
+        scheduler = self.scheduler
+        while True:
+            if self.ends is not None:
+                if self.ends >= now:
+                    return
+                self.complete()
+            if self.free_from >= now or not (scheduler.running or scheduler.waiting):
+                return
+            self.begin(now)
+
+    def cut(self, now: int) -> bool:
+        """Shortens a leap to the step that runs at `now`; True if it ends earlier by that."""
+        ends = self.step_ends
+        kept = bisect_left(ends, now) + 1
+        if kept >= len(ends):
+            return False
+        del ends[kept:]
+        self.ends = ends[-1]
+        return True
+
+    def begin(self, bound: int | None) -> None:
+        """Decides the next step, which starts at `free_from`; goes on with steps like it that start before `bound`."""
+        scheduler = self.scheduler
+        start = self.free_from
+        if self.arrived:
+            for request in self.arrived:
+                self.steps.visible.extend((scheduler.step, request.index))
+            self.arrived.clear()
+        scheduler.decide()
+        self.step_blocks = [self.usable - scheduler.pool.free]
+        if scheduler.rows or scheduler.preempted:
+            for admission in scheduler.admitted:
+                if admission.request.first_scheduled_ns < 0:
+                    admission.request.first_scheduled_ns = start
+            shape = scheduler.shape
+            end = start + (self.cost.step_ns(shape) if shape.tokens else 0)
+            self.step_ends = [end]
+        elif scheduler.shape.decode_sequences:
+            end = self._leap(scheduler.shape, start, bound)
+        else:
+            raise RuntimeError(f"the scheduler has work but schedules nothing (step {scheduler.step - 1})")
+        self.ends = end
+
+    def complete(self) -> None:
+        """Ends the step or leap in flight: its tokens are out, and those who have all theirs leave."""
+        scheduler, steps, ends = self.scheduler, self.steps, self.step_ends
+        end, n = ends[-1], len(ends)
+        blocks = self.step_blocks
+        prefill, sequences, context, longest, sampled = scheduler.shape
+        tokens = pairs = 0
+        for query, before in prefill:
+            tokens += query
+            pairs += query * before + query * (query + 1) // 2
+        steps.add_leap(
+            (
+                scheduler.step - 1,
+                n,
+                self.free_from,
+                self.free_from,
+                len(prefill),
+                tokens,
+                pairs,
+                sequences,
+                context,
+                longest,
+                sampled,
+                len(scheduler.running),
+                len(scheduler.waiting),
+            ),
+            ends,
+            blocks,
+        )
+        if n > 1:
+            scheduler.leap(n - 1, blocks[n - 1] - blocks[0])
+        elif scheduler.rows:
+            for request, _, _, samples in scheduler.rows:
+                if samples and request.first_token_ns < 0:
+                    request.first_token_ns = end
+        for request in scheduler.preempted:
+            steps.preempted.extend((scheduler.step - 1, request.index))
+        self.ends = None
+        self.free_from = end
+        for request in scheduler.update():
+            self.outstanding -= 1
+            self.requests.close(request, Status.FINISHED, end, self.number, self.open.pop(request))
+            if self.on_finish is not None:
+                self.on_finish(request, end)
+
+    def close_open(self, now: int) -> None:
+        """Writes the rows of requests that the end of the run finds unfinished."""
+        for request, submitted in self.open.items():
+            request.num_outputs = self.scheduler.outputs_of(request)
+            self.requests.close(request, Status.IN_FLIGHT, -1, self.number, submitted)
+
+    def _leap(self, shape: StepShape, start: int, bound: int | None) -> int:
+        """Ends and blocks in use of the decode step just decided and of those like it; returns the end of the last."""
+        scheduler = self.scheduler
+        _, sequences, context, longest, _ = shape
+        decode_ns = self.cost.decode_ns
+        first = decode_ns(sequences, context, longest)
+        end = start + first
+        ends = self.step_ends = [end]
+        if not self.leaps or (bound is not None and end >= bound):
+            return end
+        more = scheduler.last_quiet_step() - scheduler.step + 1  # steps after the one just decided
+        likely = more if bound is None else min(more, (bound - end) // max(first, 1) + 1)
+        if likely > _LOOP:
+            return self._long_leap(shape, start, bound, likely)
+        used, due, step = self.step_blocks[0], scheduler.due, scheduler.step
+        size, usable = len(due), self.usable
+        for ahead in range(step, step + more):
+            used += len(due[-ahead % size])
+            if used > usable:
+                break
+            context += sequences
+            longest += 1
+            end += decode_ns(sequences, context, longest)
+            ends.append(end)
+            self.step_blocks.append(used)
+            if bound is not None and end >= bound:
+                break
+        return end
+
+    def _long_leap(self, shape: StepShape, start: int, bound: int | None, more: int) -> int:
+        """The same for many steps, by arrays."""
+        scheduler = self.scheduler
+        due = np.array([len(group) for group in scheduler.due])
+        steps = scheduler.step + np.arange(more)
+        used = self.step_blocks[0] + np.cumsum(due[-steps % len(due)])
+        n = 1 + int(np.searchsorted(used, self.usable, side="right"))
+        ends = start + np.cumsum(self.cost.leap_ns(shape, n))
+        if bound is not None:
+            n = min(n, int(np.searchsorted(ends, bound)) + 1)
+        self.step_ends = ends[:n].tolist()
+        self.step_blocks.extend(used[: n - 1].tolist())
+        return self.step_ends[-1]
