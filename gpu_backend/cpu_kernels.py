@@ -1,0 +1,379 @@
+"""The four kernels of the CPU path that torch does not have: numba, and the same in plain torch beside each.
+
+Shapes: T tokens of a step, H hidden, N query heads, K KV heads (N = K * group), D head size, B KV blocks of `block` tokens.
+KV caches are `(B, K, block, D)`, float32 or bfloat16. numba knows no bfloat16: it sees uint16 and widens by a shift.
+Accumulation is float32 everywhere. numba compiles one thread; `warm_up` compiles before anything is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+try:
+    import numba
+    from llvmlite import ir
+    from numba import types
+    from numba.extending import intrinsic
+except ImportError:
+    numba = None
+
+Array = NDArray[Any]
+
+
+class Kernels(NamedTuple):
+    """One set of kernels, see the torch functions below for what each does."""
+
+    name: str
+    add_rms_norm: Callable[..., torch.Tensor]
+    qk_norm_rope_write: Callable[..., None]
+    decode_attention: Callable[..., torch.Tensor]
+    silu_mul: Callable[[torch.Tensor], torch.Tensor]
+
+
+# --- plain torch ------------------------------------------------------------------------------------------------------
+
+
+def torch_add_rms_norm(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """`residual += x` in place, then RMSNorm of it: float32 (T, H)."""
+    residual += x
+    return residual * torch.rsqrt(residual.square().mean(-1, keepdim=True) + eps) * weight
+
+
+def torch_qk_norm_rope_write(
+    qkv: torch.Tensor,
+    q_weight: torch.Tensor | None,
+    k_weight: torch.Tensor | None,
+    eps: float,
+    rope: torch.Tensor,
+    positions: Array,
+    blocks: Array,
+    offsets: Array,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    heads: int,
+) -> None:
+    """Norm (where weights are given) and rotation of query and key heads, then keys and values into their slots.
+
+    qkv: float32 (T, (N + 2K) * D), its query part is changed in place. rope: (window, D), cosines in the first half of a row,
+    sines in the second. Token t goes to `cache[blocks[t], :, offsets[t]]`; its position is `positions[t]`.
+    """
+    tokens, kv_heads, dim = len(qkv), k_cache.shape[1], k_cache.shape[3]
+    parts = qkv.view(tokens, heads + 2 * kv_heads, dim)
+    q, k, v = parts[:, :heads], parts[:, heads : heads + kv_heads], parts[:, heads + kv_heads :]
+    cos, sin = rope[torch.from_numpy(positions)].unsqueeze(1).chunk(2, dim=-1)
+
+    def turned(x: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
+        if weight is not None:
+            x = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight
+        a, b = x.chunk(2, dim=-1)
+        return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
+
+    parts[:, :heads] = turned(q, q_weight)
+    at, slot = torch.from_numpy(blocks), torch.from_numpy(offsets)
+    k_cache[at, :, slot] = turned(k, k_weight).to(k_cache.dtype)
+    v_cache[at, :, slot] = v.to(v_cache.dtype)
+
+
+def torch_decode_attention(
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    tables: Array,
+    starts: Array,
+    lengths: Array,
+    heads: int,
+    scale: float,
+) -> torch.Tensor:
+    """Attention of one query token a sequence over its paged KV: float32 (S, N * D).
+
+    q: float32 (S, at least N * D), queries first. Sequence s owns the blocks `tables[starts[s]:]`, of which its first
+    `lengths[s]` slots count; nothing else is read. A sequence of length 0 yields zeros.
+    """
+    kv_heads, block, dim = k_cache.shape[1:]
+    out = torch.zeros(len(q), heads * dim)
+    for s, length in enumerate(lengths.tolist()):
+        if length == 0:
+            continue
+        ids = torch.from_numpy(tables[starts[s] : starts[s] + -(-length // block)]).long()
+        k, v = (c[ids].transpose(0, 1).reshape(kv_heads, -1, dim)[:, :length].float() for c in (k_cache, v_cache))
+        queries = q[s, : heads * dim].reshape(kv_heads, heads // kv_heads, dim)
+        out[s] = (torch.softmax(queries @ k.transpose(1, 2) * scale, dim=-1) @ v).reshape(-1)
+    return out
+
+
+def torch_silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
+    """SiLU of the first half of each row times the second: (T, 2I) -> (T, I)."""
+    gate, up = gate_up.chunk(2, dim=-1)
+    return torch.nn.functional.silu(gate) * up
+
+
+TORCH = Kernels("torch", torch_add_rms_norm, torch_qk_norm_rope_write, torch_decode_attention, torch_silu_mul)
+
+
+# --- numba ------------------------------------------------------------------------------------------------------------
+
+if numba is not None:
+    # All but nnan and ninf: what is masked is never read, but a NaN that is computed must stay one.
+    _FAST = {"nsz", "arcp", "contract", "afn", "reassoc"}
+
+    def _jit(function: Callable[..., Any]) -> Any:
+        try:
+            return numba.njit(fastmath=_FAST, error_model="numpy", boundscheck=False, cache=True)(function)
+        except RuntimeError:  # no place to cache: compile at every start
+            return numba.njit(fastmath=_FAST, error_model="numpy", boundscheck=False)(function)
+
+    @intrinsic
+    def _widen(typingctx: Any, x: Any) -> Any:
+        """float32 of a KV element: itself, or bfloat16 bits shifted into place."""
+        if x == types.float32:
+            return types.float32(x), lambda context, builder, signature, args: args[0]
+
+        def bits(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            wide = builder.shl(builder.zext(args[0], ir.IntType(32)), ir.Constant(ir.IntType(32), 16))
+            return builder.bitcast(wide, ir.FloatType())
+
+        return types.float32(types.uint16), bits
+
+    @intrinsic
+    def _float_from_bits(typingctx: Any, x: Any) -> Any:
+        return types.float32(types.int32), lambda c, builder, s, args: builder.bitcast(args[0], ir.FloatType())
+
+    @intrinsic
+    def _bits_from_float(typingctx: Any, x: Any) -> Any:
+        return types.uint32(types.float32), lambda c, builder, s, args: builder.bitcast(args[0], ir.IntType(32))
+
+    @intrinsic
+    def _prefetch(typingctx: Any, array: Any, element: Any) -> Any:
+        """Asks for the cache line of `array.data[element]` (flat index), which will be read once."""
+
+        def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            data = context.make_array(signature.args[0])(context, builder, args[0]).data
+            pointer = builder.bitcast(builder.gep(data, [args[1]]), ir.IntType(8).as_pointer())
+            kind = ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer()] + [ir.IntType(32)] * 3)
+            function = builder.module.declare_intrinsic("llvm.prefetch", [ir.IntType(8).as_pointer()], kind)
+            builder.call(function, [pointer] + [ir.Constant(ir.IntType(32), n) for n in (0, 2, 1)])
+            return context.get_dummy_value()
+
+        return types.void(array, types.intp), code
+
+    @_jit
+    def _exp(x: float) -> float:
+        """e^x for x <= 88 to 2 ulp, vectorisable (libm's is one call an element)."""
+        x = max(x, np.float32(-87.0))
+        n = np.floor(x * np.float32(1.4426950408889634) + np.float32(0.5))
+        r = x - n * np.float32(0.693359375) + n * np.float32(2.12194440e-4)
+        p = np.float32(1.9875691500e-4)
+        p = p * r + np.float32(1.3981999507e-3)
+        p = p * r + np.float32(8.3334519073e-3)
+        p = p * r + np.float32(4.1665795894e-2)
+        p = p * r + np.float32(1.6666665459e-1)
+        p = p * r + np.float32(5.0000001201e-1)
+        return (p * r * r + r + np.float32(1.0)) * _float_from_bits((np.int32(n) + np.int32(127)) << np.int32(23))
+
+    @_jit
+    def _round(x: float) -> int:
+        """bfloat16 bits of x, to nearest even."""
+        bits = _bits_from_float(x)
+        return np.uint16((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16))
+
+    @_jit
+    def _add_rms_norm(x: Array, residual: Array, weight: Array, eps: float, out: Array) -> None:
+        tokens, hidden = x.shape
+        for t in range(tokens):
+            total = np.float32(0.0)
+            for i in range(hidden):
+                value = residual[t, i] + x[t, i]
+                residual[t, i] = value
+                total += value * value
+            factor = np.float32(1.0) / np.sqrt(total / np.float32(hidden) + np.float32(eps))
+            for i in range(hidden):
+                out[t, i] = residual[t, i] * factor * weight[i]
+
+    @_jit
+    def _norm_rope(row: Array, weight: Array, eps: float, rope: Array) -> None:
+        """One head, in place. An empty weight means no norm."""
+        dim = row.shape[0]
+        half = dim // 2
+        if weight.shape[0] > 0:
+            total = np.float32(0.0)
+            for i in range(dim):
+                total += row[i] * row[i]
+            factor = np.float32(1.0) / np.sqrt(total / np.float32(dim) + np.float32(eps))
+            for i in range(dim):
+                row[i] = row[i] * factor * weight[i]
+        for i in range(half):
+            a, b, c, s = row[i], row[half + i], rope[i], rope[half + i]
+            row[i] = a * c - b * s
+            row[half + i] = b * c + a * s
+
+    @_jit
+    def _store(cache: Array, row: Array) -> None:
+        for i in range(row.shape[0]):
+            cache[i] = row[i]
+
+    @_jit
+    def _store_bf16(cache: Array, row: Array) -> None:
+        for i in range(row.shape[0]):
+            cache[i] = _round(row[i])
+
+    def _write_kernel(store: Any) -> Any:
+        @_jit
+        def write(
+            qkv: Array,
+            q_weight: Array,
+            k_weight: Array,
+            eps: float,
+            rope: Array,
+            positions: Array,
+            blocks: Array,
+            offsets: Array,
+            k_cache: Array,
+            v_cache: Array,
+            heads: int,
+        ) -> None:
+            kv_heads, dim = k_cache.shape[1], k_cache.shape[3]
+            for t in range(qkv.shape[0]):
+                turn, block, offset = rope[positions[t]], blocks[t], offsets[t]
+                for h in range(heads):
+                    _norm_rope(qkv[t, h * dim : (h + 1) * dim], q_weight, eps, turn)
+                for h in range(kv_heads):
+                    at = (heads + h) * dim
+                    _norm_rope(qkv[t, at : at + dim], k_weight, eps, turn)
+                    store(k_cache[block, h, offset], qkv[t, at : at + dim])
+                    at += kv_heads * dim
+                    store(v_cache[block, h, offset], qkv[t, at : at + dim])
+
+        return write
+
+    _write, _write_bf16 = _write_kernel(_store), _write_kernel(_store_bf16)
+
+    @_jit
+    def _decode_attention(
+        q: Array, k_cache: Array, v_cache: Array, tables: Array, starts: Array, lengths: Array, scale: float, out: Array
+    ) -> None:
+        kv_heads, block, dim = k_cache.shape[1], k_cache.shape[2], k_cache.shape[3]
+        heads = out.shape[1] // dim
+        group = heads // kv_heads
+        block_elements = kv_heads * block * dim
+        line = 64 // k_cache.itemsize
+        scores = np.empty(block, dtype=np.float32)
+        top = np.empty(heads, dtype=np.float32)
+        total = np.empty(heads, dtype=np.float32)
+        for s in range(lengths.shape[0]):
+            length, first = lengths[s], starts[s]
+            blocks = (length + block - 1) // block
+            for h in range(heads):
+                top[h], total[h] = np.float32(-3e38), np.float32(0.0)
+            for i in range(heads * dim):
+                out[s, i] = np.float32(0.0)
+            for b in range(blocks):
+                used = min(block, length - b * block)
+                at = tables[first + b]
+                if b + 1 < blocks:  # the next block is anywhere in memory: ask for it while this one is worked on
+                    begin = tables[first + b + 1] * block_elements
+                    for e in range(begin, begin + block_elements, line):
+                        _prefetch(k_cache, e)
+                        _prefetch(v_cache, e)
+                for kv in range(kv_heads):
+                    keys, values = k_cache[at, kv], v_cache[at, kv]
+                    for h in range(kv * group, (kv + 1) * group):
+                        query, acc = q[s, h * dim : (h + 1) * dim], out[s, h * dim : (h + 1) * dim]
+                        best = top[h]
+                        for t in range(used):
+                            dot = np.float32(0.0)
+                            for i in range(dim):
+                                dot += query[i] * _widen(keys[t, i])
+                            scores[t] = dot * np.float32(scale)
+                            best = max(best, scores[t])
+                        shrink = _exp(top[h] - best)
+                        top[h] = best
+                        weight = total[h] * shrink
+                        for t in range(used):
+                            scores[t] = _exp(scores[t] - best)
+                            weight += scores[t]
+                        total[h] = weight
+                        for i in range(dim):
+                            acc[i] *= shrink
+                        for t in range(used):
+                            p = scores[t]
+                            for i in range(dim):
+                                acc[i] += p * _widen(values[t, i])
+            if length > 0:
+                for h in range(heads):
+                    factor = np.float32(1.0) / total[h]
+                    for i in range(h * dim, (h + 1) * dim):
+                        out[s, i] *= factor
+
+    @_jit
+    def _silu_mul(gate_up: Array, out: Array) -> None:
+        tokens, width = out.shape
+        for t in range(tokens):
+            for i in range(width):
+                gate = gate_up[t, i]
+                out[t, i] = gate / (np.float32(1.0) + _exp(min(-gate, np.float32(87.0)))) * gate_up[t, width + i]
+
+
+def _view(x: torch.Tensor) -> Array:
+    """numpy's view of a tensor; bfloat16 as uint16."""
+    return (x.view(torch.uint16) if x.dtype == torch.bfloat16 else x).numpy()
+
+
+_NONE = np.empty(0, dtype=np.float32)
+
+
+def numba_add_rms_norm(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    out = torch.empty_like(residual)
+    _add_rms_norm(x.numpy(), residual.numpy(), weight.numpy(), eps, out.numpy())
+    return out
+
+
+def numba_qk_norm_rope_write(
+    qkv: torch.Tensor,
+    q_weight: torch.Tensor | None,
+    k_weight: torch.Tensor | None,
+    eps: float,
+    rope: torch.Tensor,
+    positions: Array,
+    blocks: Array,
+    offsets: Array,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    heads: int,
+) -> None:
+    weights = (_NONE if w is None else w.numpy() for w in (q_weight, k_weight))
+    write = _write_bf16 if k_cache.dtype == torch.bfloat16 else _write
+    write(qkv.numpy(), *weights, eps, rope.numpy(), positions, blocks, offsets, _view(k_cache), _view(v_cache), heads)
+
+
+def numba_decode_attention(
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    tables: Array,
+    starts: Array,
+    lengths: Array,
+    heads: int,
+    scale: float,
+) -> torch.Tensor:
+    out = torch.empty(len(q), heads * k_cache.shape[3])
+    _decode_attention(q.numpy(), _view(k_cache), _view(v_cache), tables, starts, lengths, scale, out.numpy())
+    return out
+
+
+def numba_silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
+    out = torch.empty(gate_up.shape[0], gate_up.shape[1] // 2)
+    _silu_mul(gate_up.numpy(), out.numpy())
+    return out
+
+
+NUMBA = Kernels("numba", numba_add_rms_norm, numba_qk_norm_rope_write, numba_decode_attention, numba_silu_mul)
+
+
+def best_kernels() -> Kernels:
+    """numba's where numba is installed, torch's elsewhere."""
+    return TORCH if numba is None else NUMBA

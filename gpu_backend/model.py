@@ -1,0 +1,200 @@
+"""The decoder: one forward pass over a flat batch in which prefill chunks and decodes of a step go together."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from gpu_backend.batch import Batch, Chunk
+from gpu_backend.cpu_kernels import Kernels, best_kernels
+from gpu_backend.linear import Linear, make_linear
+from gpu_backend.weights import Weights, check_supported
+from scenarios.models import ModelSpec
+
+_QUERY_TILE = 128  # queries of a chunk that attend together: the causal half behind them is not computed
+
+
+class KVCache:
+    """Paged keys and values of every layer: `(layers, blocks, kv_heads, block_size, head_dim)` each."""
+
+    def __init__(self, spec: ModelSpec, num_blocks: int, block_size: int, dtype: torch.dtype) -> None:
+        shape = (spec.num_layers, num_blocks, spec.num_kv_heads, block_size, spec.head_dim)
+        # Not cleared: memory becomes real when a block is first written, and nothing unwritten is ever read.
+        self.keys = torch.empty(shape, dtype=dtype)
+        self.values = torch.empty(shape, dtype=dtype)
+
+
+@dataclass
+class _Layer:
+    input_norm: torch.Tensor
+    qkv: Linear
+    q_norm: torch.Tensor | None
+    k_norm: torch.Tensor | None
+    o: Linear
+    post_norm: torch.Tensor
+    gate_up: Linear
+    down: Linear
+
+
+@dataclass
+class _Tile:
+    """Queries [begin, end) of a chunk and the mask `(end - begin, keys)` that is added to their scores."""
+
+    begin: int
+    end: int
+    keys: int
+    mask: torch.Tensor
+
+
+def rope_table(spec: ModelSpec, window: int) -> torch.Tensor:
+    """float32 `(window, head_dim)`: cosines of each position, then sines, in Hugging Face's (half-split) order."""
+    frequency = 1.0 / spec.rope_theta ** (torch.arange(0, spec.head_dim, 2).float() / spec.head_dim)
+    scaling = spec.rope_scaling or {}
+    kind = scaling.get("rope_type", scaling.get("type", "default"))
+    if kind == "linear":
+        frequency = frequency / float(scaling["factor"])
+    elif kind == "llama3":
+        # Long waves are stretched by `factor`, short ones kept, those between are blended (Llama 3.1).
+        factor, low, high = (float(scaling[k]) for k in ("factor", "low_freq_factor", "high_freq_factor"))
+        turns = float(scaling["original_max_position_embeddings"]) * frequency / (2 * math.pi)
+        keep = ((turns - low) / (high - low)).clamp(0.0, 1.0)
+        frequency = keep * frequency + (1 - keep) * frequency / factor
+    angle = torch.outer(torch.arange(window).float(), frequency)
+    return torch.cat([angle.cos(), angle.sin()], dim=-1)
+
+
+class Model:
+    """A Llama or Qwen class decoder on the CPU; residual stream and accumulation in float32, weights in `dtype`.
+
+    Args:
+        weights: used up: layer by layer they are packed and dropped, so that memory holds one copy.
+        window: positions that the rotary table covers.
+    """
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        weights: Weights,
+        *,
+        window: int,
+        dtype: torch.dtype = torch.float32,
+        kernels: Kernels | None = None,
+    ) -> None:
+        check_supported(spec)
+        self.spec = spec
+        self.dtype = dtype
+        self.kernels = best_kernels() if kernels is None else kernels
+        self.rope = rope_table(spec, window)
+        self.scale = spec.head_dim**-0.5
+        self.layers: list[_Layer] = []
+        weights.layers.reverse()
+        while weights.layers:
+            w = weights.layers.pop()
+            self.layers.append(
+                _Layer(
+                    w.input_norm,
+                    make_linear(w.qkv, w.qkv_bias, dtype)[0],
+                    w.q_norm,
+                    w.k_norm,
+                    make_linear(w.o, w.o_bias, dtype)[0],
+                    w.post_norm,
+                    make_linear(w.gate_up, None, dtype)[0],
+                    make_linear(w.down, None, dtype)[0],
+                )
+            )
+        self.final_norm = weights.final_norm
+        self.embedding = weights.embedding.to(dtype)
+        self.head, self.linear_kind = make_linear(weights.head, None, dtype)
+
+    @torch.inference_mode()
+    def forward(self, batch: Batch, cache: KVCache) -> torch.Tensor:
+        """Computes a step and writes its keys and values; float32 logits `(sampled, vocabulary)`."""
+        spec, eps, kernels = self.spec, self.spec.rms_norm_eps, self.kernels
+        tiles = [self._tiles(chunk) for chunk in batch.chunks]
+        x = self.embedding.index_select(0, torch.from_numpy(batch.token_ids)).float()
+        residual = torch.zeros_like(x)
+        for layer, keys, values in zip(self.layers, cache.keys, cache.values, strict=True):
+            h = kernels.add_rms_norm(x, residual, layer.input_norm, eps)
+            qkv = layer.qkv(h)
+            # All of the step's KV is written before any of it is read: a sequence may share blocks that another one
+            # of the same step computes.
+            kernels.qk_norm_rope_write(
+                qkv,
+                layer.q_norm,
+                layer.k_norm,
+                eps,
+                self.rope,
+                batch.positions,
+                batch.blocks,
+                batch.offsets,
+                keys,
+                values,
+                spec.num_heads,
+            )
+            attended = self._attend(qkv, batch, tiles, keys, values)
+            h = kernels.add_rms_norm(layer.o(attended), residual, layer.post_norm, eps)
+            x = layer.down(kernels.silu_mul(layer.gate_up(h)))
+        rows = torch.from_numpy(batch.sampled)
+        last = residual.index_select(0, rows)
+        return self.head(kernels.add_rms_norm(x.index_select(0, rows), last, self.final_norm, eps))
+
+    def _attend(
+        self, qkv: torch.Tensor, batch: Batch, tiles: list[list[_Tile]], keys: torch.Tensor, values: torch.Tensor
+    ) -> torch.Tensor:
+        """(T, q_size): decodes in one call of the paged kernel, each chunk by itself."""
+        parts = []
+        if batch.decodes:
+            parts.append(
+                self.kernels.decode_attention(
+                    qkv[: batch.decodes],
+                    keys,
+                    values,
+                    batch.tables,
+                    batch.starts,
+                    batch.lengths,
+                    self.spec.num_heads,
+                    self.scale,
+                )
+            )
+        parts += [self._attend_chunk(qkv, c, t, keys, values) for c, t in zip(batch.chunks, tiles, strict=True)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _attend_chunk(
+        self, qkv: torch.Tensor, chunk: Chunk, tiles: list[_Tile], keys: torch.Tensor, values: torch.Tensor
+    ) -> torch.Tensor:
+        """Queries of a chunk over all keys so far, read back from their blocks, so that a prompt in pieces sees the same
+        (possibly rounded) keys as one in a single piece."""
+        spec = self.spec
+        end = chunk.context + chunk.tokens
+        ids = torch.from_numpy(chunk.blocks)
+        k, v = (
+            cache.index_select(0, ids).transpose(0, 1).reshape(1, spec.num_kv_heads, -1, spec.head_dim)[:, :, :end].float()
+            for cache in (keys, values)
+        )
+        rows = qkv[chunk.start : chunk.start + chunk.tokens, : spec.q_size]
+        q = rows.view(1, chunk.tokens, spec.num_heads, spec.head_dim).transpose(1, 2)
+        out = torch.empty(chunk.tokens, spec.num_heads, spec.head_dim)
+        for tile in tiles:
+            attended = torch.nn.functional.scaled_dot_product_attention(
+                q[:, :, tile.begin : tile.end],
+                k[:, :, : tile.keys],
+                v[:, :, : tile.keys],
+                attn_mask=tile.mask,
+                scale=self.scale,
+                enable_gqa=spec.num_heads != spec.num_kv_heads,
+            )
+            out[tile.begin : tile.end] = attended[0].transpose(0, 1)
+        return out.view(chunk.tokens, spec.q_size)
+
+    @staticmethod
+    def _tiles(chunk: Chunk) -> list[_Tile]:
+        tiles = []
+        for begin in range(0, chunk.tokens, _QUERY_TILE):
+            end = min(begin + _QUERY_TILE, chunk.tokens)
+            keys = chunk.context + end
+            # Only the last (end - begin) keys can lie ahead of a query.
+            ahead = torch.full((end - begin, end - begin), float("-inf")).triu_(1)
+            tiles.append(_Tile(begin, end, keys, torch.nn.functional.pad(ahead, (keys - (end - begin), 0))))
+        return tiles
