@@ -45,6 +45,7 @@ class FastReplica:
         self.ends: int | None = None
         self.step_ends: list[int] = []
         self.step_blocks: list[int] = []
+        self.counts = 0, 0  # running and waiting, as decided
         self.arrived: list[Request] = []
         self.open: dict[Request, int] = {}  # position in order of submission
         self.submitted = 0
@@ -94,6 +95,7 @@ class FastReplica:
                 self.steps.visible.extend((scheduler.step, request.index))
             self.arrived.clear()
         scheduler.decide()
+        self.counts = len(scheduler.running), len(scheduler.waiting)
         self.step_blocks = [self.usable - scheduler.pool.free]
         if scheduler.rows or scheduler.preempted:
             for admission in scheduler.admitted:
@@ -110,41 +112,11 @@ class FastReplica:
 
     def complete(self) -> None:
         """Ends the step or leap in flight: its tokens are out, and those who have all theirs leave."""
-        scheduler, steps, ends = self.scheduler, self.steps, self.step_ends
-        end, n = ends[-1], len(ends)
-        blocks = self.step_blocks
-        prefill, sequences, context, longest, sampled = scheduler.shape
-        tokens = pairs = 0
-        for query, before in prefill:
-            tokens += query
-            pairs += query * before + query * (query + 1) // 2
-        steps.add_leap(
-            (
-                scheduler.step - 1,
-                n,
-                self.free_from,
-                self.free_from,
-                len(prefill),
-                tokens,
-                pairs,
-                sequences,
-                context,
-                longest,
-                sampled,
-                len(scheduler.running),
-                len(scheduler.waiting),
-            ),
-            ends,
-            blocks,
-        )
-        if n > 1:
-            scheduler.leap(n - 1, blocks[n - 1] - blocks[0])
-        elif scheduler.rows:
-            for request, _, _, samples in scheduler.rows:
-                if samples and request.first_token_ns < 0:
-                    request.first_token_ns = end
-        for request in scheduler.preempted:
-            steps.preempted.extend((scheduler.step - 1, request.index))
+        scheduler, end = self.scheduler, self.step_ends[-1]
+        self._record(len(self.step_ends))
+        for request, _, _, samples in scheduler.rows:
+            if samples and request.first_token_ns < 0:
+                request.first_token_ns = end
         self.ends = None
         self.free_from = end
         for request in scheduler.update():
@@ -154,10 +126,34 @@ class FastReplica:
                 self.on_finish(request, end)
 
     def close_open(self, now: int) -> None:
-        """Writes the rows of requests that the end of the run finds unfinished."""
+        """Writes the rows of requests that the end of the run finds unfinished, and the steps of a leap that have ended."""
+        ended = bisect_left(self.step_ends, now) if self.ends is not None else 0
+        if ended:
+            self._record(ended)
+            self.scheduler.in_flight = False
         for request, submitted in self.open.items():
             request.num_outputs = self.scheduler.outputs_of(request)
             self.requests.close(request, Status.IN_FLIGHT, -1, self.number, submitted)
+
+    def _record(self, n: int) -> None:
+        """Logs the first n steps in flight and brings the scheduler there."""
+        scheduler, steps, blocks = self.scheduler, self.steps, self.step_blocks
+        prefill, sequences, context, longest, sampled = scheduler.shape
+        step, start = scheduler.step - 1, self.free_from
+        tokens = pairs = 0
+        for query, before in prefill:
+            tokens += query
+            pairs += query * before + query * (query + 1) // 2
+        running, waiting = self.counts
+        steps.add_leap(
+            (step, n, start, start, len(prefill), tokens, pairs, sequences, context, longest, sampled, running, waiting),
+            self.step_ends,
+            blocks,
+        )
+        for request in scheduler.preempted:
+            steps.preempted.extend((step, request.index))
+        if n > 1:
+            scheduler.leap(n - 1, blocks[n - 1] - blocks[0])
 
     def _leap(self, shape: StepShape, start: int, bound: int | None) -> int:
         """Ends and blocks in use of the decode step just decided and of those like it; returns the end of the last."""
