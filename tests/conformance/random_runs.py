@@ -49,8 +49,8 @@ class RandomRun:
         return replace(self, clients=self.clients[:i] + self.clients[i + 1 :])
 
 
-def random_run(seed: int, *, chunked_fcfs_without_cache: bool = False) -> RandomRun:
-    """The run of a seed. With the flag, one of the settings that every scheduler takes: that is where leaps live."""
+def random_run(seed: int, *, common: bool = False) -> RandomRun:
+    """The run of a seed; `common`: with settings as most engines have them, which the fast path must take too."""
     rng = random.Random(seed)
     block_size = rng.choice((1, 2, 3, 4, 4, 8, 16, 16))
     usable = rng.randint(4, 24) if rng.random() < 0.75 else rng.randint(24, 200)
@@ -60,13 +60,15 @@ def random_run(seed: int, *, chunked_fcfs_without_cache: bool = False) -> Random
         max_model_len=rng.choice((40, 120, 2048)),
         max_num_seqs=rng.choice((1, 2, 3, 4, 8, 16)),
         max_num_batched_tokens=rng.choice((1, 3, 5, 8, 16, 32, 64, 64, 256)),
-        enable_prefix_caching=rng.random() < 0.65 and not chunked_fcfs_without_cache,
-        enable_chunked_prefill=chunked_fcfs_without_cache or rng.random() < 0.8,
-        long_prefill_token_threshold=rng.choice((0, 0, 0, 1, 3, 7, 20)),
-        policy="fcfs" if chunked_fcfs_without_cache or rng.random() < 0.6 else "priority",
+        enable_prefix_caching=rng.random() < 0.65,
+        enable_chunked_prefill=rng.random() < 0.8,
+        long_prefill_token_threshold=0 if common else rng.choice((0, 0, 0, 1, 3, 7, 20)),
+        policy="fcfs" if common or rng.random() < 0.6 else "priority",
         scheduler_reserve_full_isl=rng.random() < 0.5,
         watermark=rng.choice((0.0, 0.0, 0.0, 0.01, 0.1, 0.3)),
     )
+    if common:
+        config = replace(config, max_num_batched_tokens=max(config.max_num_batched_tokens, config.max_num_seqs))
     return RandomRun(config, _clients(rng, config))
 
 

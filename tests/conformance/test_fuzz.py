@@ -91,7 +91,7 @@ def test_random_runs_are_decided_as_by_the_oracle(name: str, batch: int) -> None
     subject = SUBJECTS[name]
     compared = 0
     for seed in range(batch * RUNS_A_BATCH, (batch + 1) * RUNS_A_BATCH):
-        run = random_run(seed, chunked_fcfs_without_cache=seed % 2 == 0)
+        run = random_run(seed, common=seed % 2 == 0)
         if run.clients and subject.supports(run.config):
             difference = first_difference(run, subject)
             assert difference is None, f"seed {seed}: {difference}\n{run.config}\n{run.clients}"
@@ -103,7 +103,7 @@ def test_random_runs_reach_what_they_are_meant_to_reach() -> None:
     """A fuzz that never preempts proves nothing: how often each rule bites over all seeds."""
     seen: Counter[str] = Counter()
     for seed in range(BATCHES * RUNS_A_BATCH):
-        run = random_run(seed, chunked_fcfs_without_cache=seed % 2 == 0)
+        run = random_run(seed, common=seed % 2 == 0)
         if not run.clients:
             continue
         seen["runs"] += 1
