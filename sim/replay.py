@@ -1,0 +1,140 @@
+"""A recorded run decided again, step by step: the schedule layer of every validation (law 8).
+
+The recording says how long each step took and which requests the engine had seen before it; everything else - who is
+scheduled, admitted, preempted, when each token came - must follow from the scheduler alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from scenarios.workload import Workload
+from serving.config import EngineConfig
+from serving.plan import StepPlan, StepResult
+from serving.records import Column, Records
+from serving.request import Request, Status
+from serving.scheduler import Scheduler
+
+
+@dataclass(frozen=True)
+class ReplayReport:
+    """identical: every step and every request came out as recorded. steps: how many were decided again.
+    first_difference: where it first did not, in words."""
+
+    identical: bool
+    steps: int
+    first_difference: str | None = None
+
+
+class RecordedDurations:
+    """An executor that takes as long as a recorded run did: `durations_ns` in order of steps, empty ones left out."""
+
+    def __init__(self, durations_ns: Sequence[int]) -> None:
+        self.durations = iter(durations_ns)
+
+    def submit(self, plan: StepPlan) -> None:
+        self.plan = plan
+
+    def collect(self) -> StepResult:
+        return StepResult(next(self.durations))
+
+
+def replay(records: Records, workload: Workload, engine: EngineConfig) -> ReplayReport:
+    """Decides a recorded run again and compares every step and every request with the recording."""
+    steps = 0
+    for number in np.unique(records.steps["replica"]).tolist():
+        mine = records.steps["replica"] == number
+        recorded = {name: column[mine] for name, column in records.steps.items()}
+        difference = _ReplayedReplica(records, workload, engine, number).run(recorded)
+        steps += int(mine.sum())
+        if difference is not None:
+            return ReplayReport(False, steps, f"replica {number}, {difference}" if number else difference)
+    return ReplayReport(True, steps)
+
+
+class _ReplayedReplica:
+    def __init__(self, records: Records, workload: Workload, engine: EngineConfig, number: int) -> None:
+        self.records = records
+        self.workload = workload
+        self.usable = engine.usable_blocks
+        self.scheduler = Scheduler(engine)
+        self.visible = _by_step(records.visible, number)
+        self.aborted = _by_step(records.aborted, number)
+        self.preempted = _by_step(records.preempted, number)
+        self.requests: dict[int, Request] = {}
+
+    def run(self, recorded: dict[str, Column]) -> str | None:
+        columns = {name: column.tolist() for name, column in recorded.items()}
+        for row, step in enumerate(columns["step"]):
+            self._arrive(step)
+            plan = self.scheduler.schedule(columns["scheduled_ns"][row])
+            for name, value in self._described(plan).items():
+                if value != columns[name][row]:
+                    return f"step {step}: {name} recorded {columns[name][row]}, decided {value}"
+            victims = [request.index for request in plan.preempted]
+            if victims != self.preempted.get(step, []):
+                return f"step {step}: preempted recorded {self.preempted.get(step, [])}, decided {victims}"
+            for admission in plan.admitted:
+                if admission.request.first_scheduled_ns < 0:
+                    admission.request.first_scheduled_ns = columns["start_ns"][row]
+            for scheduled in plan.scheduled:
+                if scheduled.samples and scheduled.request.first_token_ns < 0:
+                    scheduled.request.first_token_ns = columns["end_ns"][row]
+            for request in self.scheduler.update(plan):
+                difference = self._compare(request, columns["end_ns"][row])
+                if difference is not None:
+                    return difference
+        left = [i for i, r in self.requests.items() if r.status is Status.RUNNING or r.status is Status.WAITING]
+        ended = [i for i in left if self.records.requests["status"][i] == Status.FINISHED]
+        return f"request {ended[0]}: recorded as finished, still unfinished here" if ended else None
+
+    def _arrive(self, step: int) -> None:
+        for i in self.visible.get(step, ()):
+            request = self.workload.request(i, int(self.records.requests["arrival_ns"][i]))
+            self.requests[i] = request
+            self.scheduler.add(request)
+        for i in self.aborted.get(step, ()):
+            self.scheduler.abort(self.requests[i])
+
+    def _described(self, plan: StepPlan) -> dict[str, int]:
+        shape = plan.shape
+        return {
+            "step": plan.step,
+            "prefill_sequences": len(shape.prefill),
+            "prefill_tokens": shape.prefill_tokens,
+            "prefill_attention": shape.prefill_attention,
+            "decode_sequences": shape.decode_sequences,
+            "decode_context": shape.decode_context,
+            "decode_max_context": shape.decode_max_context,
+            "sampled": shape.sampled,
+            "running": plan.running,
+            "waiting": plan.waiting,
+            "kv_blocks": self.usable - plan.free_blocks,
+        }
+
+    def _compare(self, request: Request, end_ns: int) -> str | None:
+        found = {
+            "status": int(request.status),
+            "scheduled_ns": request.first_scheduled_ns,
+            "first_token_ns": request.first_token_ns,
+            "finish_ns": end_ns,
+            "output_tokens": request.num_outputs,
+            "cached_tokens": request.cached_tokens,
+            "preemptions": request.preemptions,
+        }
+        for name, value in found.items():
+            recorded = int(self.records.requests[name][request.index])
+            if recorded != value:
+                return f"request {request.index}: {name} recorded {recorded}, replayed {value}"
+        return None
+
+
+def _by_step(events: Column, number: int) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for replica, step, request in events.tolist():
+        if replica == number:
+            found.setdefault(step, []).append(request)
+    return found
