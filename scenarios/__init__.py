@@ -1,1 +1,13 @@
+"""What to run: scenarios, the workloads they generate, the traces they replay, catalogs of models and hardware.
 
+scenario = scenarios.load("demo", overrides=["engine.max_num_seqs=8"])
+workload = scenarios.generate(scenario)
+"""
+
+from scenarios.errors import InputError
+from scenarios.generate import generate
+from scenarios.load import json_schema, load, loads, names, template
+from scenarios.schema import Scenario
+from scenarios.workload import Workload
+
+__all__ = ["InputError", "Scenario", "Workload", "generate", "json_schema", "load", "loads", "names", "template"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import re
+import zlib
 from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
@@ -79,13 +81,20 @@ def parse(text: str, source: str) -> Any:
 
 
 def read_text(path: Path) -> str:
-    """A file's text, or an InputError that says why not."""
+    """A file's text, unpacked if it is gzip, or an InputError that says why not."""
     try:
-        return path.read_text(encoding="utf-8-sig")
+        raw = path.read_bytes()
+        if raw[:2] == b"\x1f\x8b":
+            raw = gzip.decompress(raw)
+        return raw.decode("utf-8-sig")
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such file") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not text in UTF-8 (byte {error.start})") from None
+    except EOFError:
+        raise InputError(f"{path}: the gzip file is truncated; copy it again") from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(f"{path}: a broken gzip file: {error}") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
 

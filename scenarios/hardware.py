@@ -52,7 +52,7 @@ class HardwareSpec:
     is_cpu: bool = False
     large_batches: bool | None = None
 
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=False, allow_inf_nan=False)
 
     def __post_init__(self) -> None:
         for name in ("memory_bytes", "memory_bandwidth"):

@@ -22,7 +22,7 @@ _PLAIN = {
 """Architectures whose KV is plain grouped-query attention, and what their configs leave unsaid."""
 
 _HYBRID = ("mamba", "jamba", "bamba", "zamba", "falcon_h1", "granitemoehybrid", "qwen3_next", "qwen3_5", "lfm2",
-           "recurrent_gemma", "rwkv", "nemotron_h", "minimax", "kimi_linear", "plamo2")  # fmt: skip
+           "recurrent_gemma", "rwkv", "nemotron_h", "minimax_text", "kimi_linear", "plamo2")  # fmt: skip
 _SLIDING = ("gemma2", "gemma3", "gemma3n", "gemma4", "gpt_oss", "cohere2", "phi3small", "olmo3", "llama4")
 
 

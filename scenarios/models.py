@@ -47,7 +47,7 @@ class ModelSpec:
     architecture: str = "LlamaForCausalLM"
     rope_scaling: Mapping[str, Any] | None = field(default=None, hash=False)
 
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=False, allow_inf_nan=False)
 
     def __post_init__(self) -> None:
         sizes = ("hidden_size", "num_layers", "num_heads", "num_kv_heads", "head_dim", "vocab_size")

@@ -1,0 +1,183 @@
+"""The engine section: vLLM's field names, and the defaults that a preset fills in as that engine would."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
+
+from scenarios.errors import misplaced, unknown
+from scenarios.fields import Section
+from scenarios.hardware import HardwareSpec
+from scenarios.models import BYTES, ModelSpec
+from serving.config import EngineConfig
+
+Dtype = Literal["auto", "float32", "bfloat16", "float16", "fp8"]
+
+
+@dataclass(frozen=True)
+class Preset:
+    """An engine version's defaults: `large` where the device takes large batches, `small` elsewhere, `cpu` on CPUs;
+    each is (max_num_seqs, max_num_batched_tokens) of its server."""
+
+    large: tuple[int, int]
+    small: tuple[int, int]
+    cpu: tuple[int, int]
+    gpu_memory_utilization: float
+    block_size: int
+    scheduler_reserve_full_isl: bool
+
+
+PRESETS: dict[str, Preset] = {
+    # Asynchronous scheduling is that version's default on GPUs; it is not modelled, so the preset has it off.
+    "vllm@0.32": Preset((1024, 8192), (256, 2048), (128, 2048), 0.92, 16, True),
+}
+
+
+def registered(module: str, registry: str) -> tuple[str, ...]:
+    """Names of the strategies that `serving` has on offer, so that a new one is valid in scenarios at once."""
+    found: dict[str, Any] = getattr(importlib.import_module(module), registry)
+    return tuple(found)
+
+
+def check_registered(kind: str, name: str, module: str, registry: str) -> str:
+    """The name itself if it is on offer, else an error that lists what is."""
+    names = registered(module, registry)
+    if name not in names:
+        raise ValueError(unknown(kind, name, names))
+    return name
+
+
+class Engine(Section):
+    """One engine replica. A field that is not given is taken from the preset, which may look at model and hardware.
+
+    Args:
+        max_model_len: window; if not given, the model's own, or what the KV memory holds where that is less.
+        num_gpu_blocks: KV blocks as engines report them, null block included; if not given, what memory holds.
+        gpu_memory_utilization: share of the device's memory that the engine takes.
+        dtype: precision of weights (below two bytes, activations stay in bfloat16); `auto` is bfloat16.
+        kv_cache_dtype: `auto` is that of the activations.
+        async_scheduling: only off is modelled.
+    """
+
+    preset: str = "vllm@0.32"
+    max_model_len: int | None = Field(default=None, ge=2)
+    max_num_seqs: int | None = Field(default=None, ge=1)
+    max_num_batched_tokens: int | None = Field(default=None, ge=1)
+    block_size: int | None = Field(default=None, ge=1, le=512)
+    num_gpu_blocks: int | None = Field(default=None, ge=2)
+    gpu_memory_utilization: float | None = Field(default=None, gt=0, le=1)
+    enable_prefix_caching: bool = True
+    enable_chunked_prefill: bool = True
+    long_prefill_token_threshold: int = Field(default=0, ge=0)
+    policy: str = "fcfs"
+    batching: str = "chunked"
+    scheduler_reserve_full_isl: bool | None = None
+    watermark: float = Field(default=0.0, ge=0, lt=1)
+    dtype: Dtype = "auto"
+    kv_cache_dtype: Dtype = "auto"
+    async_scheduling: bool = False
+
+    @field_validator("preset")
+    @classmethod
+    def _known_preset(cls, name: str) -> str:
+        if name not in PRESETS:
+            raise ValueError(unknown("preset", name, PRESETS))
+        return name
+
+    @field_validator("policy")
+    @classmethod
+    def _known_policy(cls, name: str) -> str:
+        return check_registered("policy", name, "serving.policies", "ORDERS")
+
+    @field_validator("batching")
+    @classmethod
+    def _known_batching(cls, name: str) -> str:
+        return check_registered("batching", name, "serving.batching", "BATCHINGS")
+
+    @field_validator("async_scheduling")
+    @classmethod
+    def _only_synchronous(cls, value: bool) -> bool:
+        if value:
+            raise ValueError("found true, but asynchronous scheduling is not modelled yet; allowed: false")
+        return value
+
+    @property
+    def weight_dtype(self) -> str:
+        return "bfloat16" if self.dtype == "auto" else self.dtype
+
+    @property
+    def kv_dtype(self) -> str:
+        if self.kv_cache_dtype != "auto":
+            return self.kv_cache_dtype
+        return self.weight_dtype if BYTES[self.weight_dtype] >= 2 else "bfloat16"
+
+    def resolve(self, model: ModelSpec, hardware: HardwareSpec) -> EngineConfig:
+        """The settings that the scheduler runs with.
+
+        Raises:
+            PydanticCustomError: weights that do not fit, a window beyond the model's or beyond the KV memory.
+        """
+        preset = PRESETS[self.preset]
+        block_size = self.block_size or preset.block_size
+        utilization = self.gpu_memory_utilization or preset.gpu_memory_utilization
+        window = self.max_model_len or model.max_position_embeddings
+        if window > model.max_position_embeddings:
+            raise misplaced(
+                f"found {window}, but {model.name} has positions for {model.max_position_embeddings} tokens",
+                "engine", "max_model_len",
+            )  # fmt: skip
+        blocks = self.num_gpu_blocks
+        if blocks is None:
+            blocks = kv_blocks(model, hardware, self.weight_dtype, self.kv_dtype, utilization, block_size)
+            capacity = (blocks - 1) * block_size
+            if self.max_model_len is not None and capacity < window:
+                raise misplaced(
+                    f"found {window}, but the KV memory of {hardware.name} beside {model.name} holds {capacity} tokens; "
+                    f"lower it, raise gpu_memory_utilization ({utilization:g}) or use a smaller kv_cache_dtype",
+                    "engine", "max_model_len",
+                )  # fmt: skip
+            window = min(window, capacity)
+        defaults = preset.cpu if hardware.is_cpu else preset.large if hardware.takes_large_batches else preset.small
+        budget = self.max_num_batched_tokens
+        if budget is None:
+            budget = defaults[1] if self.enable_chunked_prefill else max(defaults[1], window)
+        reserve = self.scheduler_reserve_full_isl
+        return EngineConfig(
+            num_gpu_blocks=blocks,
+            block_size=block_size,
+            max_model_len=window,
+            max_num_seqs=self.max_num_seqs or min(defaults[0], budget),
+            max_num_batched_tokens=budget,
+            enable_prefix_caching=self.enable_prefix_caching,
+            enable_chunked_prefill=self.enable_chunked_prefill,
+            long_prefill_token_threshold=self.long_prefill_token_threshold,
+            policy=self.policy,
+            batching=self.batching,
+            scheduler_reserve_full_isl=preset.scheduler_reserve_full_isl if reserve is None else reserve,
+            watermark=self.watermark,
+        )
+
+
+def kv_blocks(
+    model: ModelSpec, hardware: HardwareSpec, dtype: str, kv_dtype: str, utilization: float, block_size: int
+) -> int:
+    """KV blocks that memory holds, null block included: what the engine may take, less weights and reserve.
+
+    Raises:
+        PydanticCustomError: not even two blocks fit.
+    """
+    weights = model.weight_bytes(dtype)
+    left = utilization * hardware.memory_bytes - weights - hardware.reserve_bytes
+    if hardware.kv_cache_bytes is not None:
+        left = min(left, hardware.kv_cache_bytes)
+    blocks = int(left // (block_size * model.kv_bytes_per_token(kv_dtype)))
+    if blocks < 2:
+        raise misplaced(
+            f"{model.name} in {dtype} does not fit: {weights / 1e9:.1f} GB of weights and {hardware.reserve_bytes / 1e9:.1f} GB "
+            f"of reserve in {utilization:g} x {hardware.memory_bytes / 1e9:.1f} GB of {hardware.name} leave no room for KV",
+            "model",
+        )
+    return blocks

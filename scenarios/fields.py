@@ -1,0 +1,163 @@
+"""The kinds of values that scenario fields hold: durations and rates with their units, files, names, sections."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    GetJsonSchemaHandler,
+    PlainSerializer,
+    SerializationInfo,
+    ValidationInfo,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic_core import CoreSchema
+
+from scenarios.errors import check_keys
+
+_SECONDS = {"ns": "1e-9", "us": "1e-6", "ms": "1e-3", "s": "1", "m": "60", "min": "60", "h": "3600"}
+_NUMBER = r"[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?"
+_DURATION = re.compile(rf"({_NUMBER})\s*(ns|us|µs|ms|s|min|m|h)")
+_RATE = re.compile(rf"({_NUMBER})\s*/\s*(s|min|m|h)")
+
+
+class Section(BaseModel):
+    """A part of a scenario: no field beyond those declared, no value converted silently, nothing changed later."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, protected_namespaces=())
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_fields(cls, data: Any) -> Any:
+        if isinstance(data, Mapping):
+            check_keys(data, cls.model_fields)
+        return data
+
+
+class ShortForm:
+    """Annotation: the JSON schema allows this short form beside the long one."""
+
+    def __init__(self, schema: dict[str, Any]) -> None:
+        self.schema = schema
+
+    def __get_pydantic_json_schema__(self, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"anyOf": [self.schema, handler(core_schema)]}
+
+
+def parse_duration(value: object) -> float:
+    """Seconds of a text such as `200ms` (ns, us, ms, s, m or min, h). The unit is mandatory."""
+    found = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
+    if found is None:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"found {value!r}, but a duration is needed, such as 200ms (ns, us, ms, s, m, h)")
+        raise ValueError(f"found {value!r} without a unit; write {value}ms or {value}s (allowed: ns, us, ms, s, m, h)")
+    seconds = float(Decimal(found[1]) * Decimal(_SECONDS[found[2].replace("µ", "u")]))
+    if not math.isfinite(seconds):
+        raise ValueError(f"found {value!r}, but a finite duration is needed")
+    return seconds
+
+
+def format_duration(seconds: float) -> str:
+    """The shortest of the texts that `parse_duration` reads back as exactly so many seconds."""
+    exact = []
+    for unit, factor in _SECONDS.items():
+        number = f"{Decimal(repr(seconds)) / Decimal(factor):f}"
+        text = (number.rstrip("0").rstrip(".") if "." in number else number) + unit
+        if parse_duration(text) == seconds:
+            exact.append(text)
+    return min(exact, key=len)
+
+
+def parse_rate(value: object) -> float:
+    """Events per second: a number, or a text such as `30/min` (s, m or min, h)."""
+    if isinstance(value, str) and (found := _RATE.fullmatch(value.strip())):
+        value = float(Decimal(found[1]) / Decimal(_SECONDS[found[2]]))
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"found {value!r}, but a rate is needed: requests per second (5), or with a unit (30/min)")
+    if not math.isfinite(value):
+        raise ValueError(f"found {value!r}, but a finite rate is needed")
+    if value < 0:
+        raise ValueError(f"found {value!r}, but a rate is never negative")
+    return float(value)
+
+
+def _above_zero(value: float) -> float:
+    if not value > 0:
+        raise ValueError(f"found {value:g}, but it must be above 0")
+    return value
+
+
+def parse_positive_duration(value: object) -> float:
+    return _above_zero(parse_duration(value))
+
+
+def parse_positive_rate(value: object) -> float:
+    rate = parse_rate(value)
+    if rate == 0:
+        raise ValueError("found 0, but a rate must be above 0; for everything at once write arrivals: all_at_once")
+    return rate
+
+
+_duration_text = PlainSerializer(format_duration, return_type=str)
+_duration_schema = WithJsonSchema(
+    {"type": "string", "pattern": r"^\s*[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?\s*(ns|us|µs|ms|s|m|min|h)\s*$"}
+)
+_rate_schema = WithJsonSchema(
+    {
+        "anyOf": [
+            {"type": "number", "minimum": 0},
+            {"type": "string", "pattern": r"^\s*[0-9.eE+-]+\s*/\s*(s|m|min|h)\s*$"},
+        ]
+    }
+)
+
+Duration = Annotated[float, BeforeValidator(parse_duration), _duration_text, _duration_schema]
+"""Seconds; written with a unit (`200ms`)."""
+PositiveDuration = Annotated[float, BeforeValidator(parse_positive_duration), _duration_text, _duration_schema]
+Rate = Annotated[float, BeforeValidator(parse_positive_rate), _rate_schema]
+"""Events per second, above 0."""
+RateOrZero = Annotated[float, BeforeValidator(parse_rate), _rate_schema]
+
+
+def _beside_the_scenario(value: object, info: ValidationInfo) -> str:
+    """The path as seen from here: what a scenario names is looked for beside its file."""
+    if not isinstance(value, str):
+        raise ValueError(f"found {value!r}, but the path of a file is needed")
+    base = (info.context or {}).get("base")
+    path = Path(value).expanduser()
+    return str(base / path) if base is not None and not path.is_absolute() else str(path)
+
+
+def _existing(value: object, info: ValidationInfo) -> str:
+    path = _beside_the_scenario(value, info)
+    if not Path(path).is_file():
+        raise ValueError(f"there is no file {path}")
+    return path
+
+
+def digest(path: str) -> str:
+    """SHA-256 of a file's bytes."""
+    return "sha256:" + hashlib.sha256(Path(path).read_bytes()).hexdigest()
+
+
+def wants_digest(info: SerializationInfo) -> bool:
+    """Whether a scenario is written out to be hashed: then contents stand in for names."""
+    return bool(info.context and info.context.get("digest"))
+
+
+def _path_or_digest(path: str | None, info: SerializationInfo) -> str | None:
+    return digest(path) if path is not None and wants_digest(info) else path
+
+
+File = Annotated[str, BeforeValidator(_existing), PlainSerializer(_path_or_digest)]
+"""Path of a file that exists, relative to the scenario's own file."""

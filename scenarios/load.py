@@ -1,0 +1,132 @@
+"""Reading scenario files: by path or by a shipped name, with values overridden from the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from scenarios import documents, library
+from scenarios.errors import InputError, Location, dotted, nearest, one_message, unknown
+from scenarios.schema import Scenario
+
+
+def names() -> tuple[str, ...]:
+    """Names of the shipped scenarios."""
+    return tuple(sorted(f.name[:-5] for f in resources.files(library).iterdir() if f.name.endswith(".yaml")))
+
+
+def template(name: str) -> str:
+    """The commented text of a shipped scenario, to start one's own from.
+
+    Raises:
+        InputError: no such name.
+    """
+    if name not in names():
+        raise InputError(unknown("scenario", name, names()))
+    return resources.files(library).joinpath(f"{name}.yaml").read_text(encoding="utf-8")
+
+
+def load(
+    path: str | Path, *, overrides: Sequence[str] = (), trace: str | Path | None = None, seed: int | None = None
+) -> Scenario:
+    """The scenario of a file, or the shipped one of that name.
+
+    Args:
+        overrides: `engine.max_num_seqs=64`: a path inside the file and a YAML value; the last one wins.
+        trace: replayed instead of the generated requests; relative to the working directory.
+        seed: instead of the file's.
+
+    Raises:
+        InputError: one message that names the file, the path inside it, what was found and what is allowed.
+    """
+    if isinstance(path, str) and path in names() and not Path(path).is_file():
+        return loads(template(path), source=f"{path}.yaml", overrides=overrides, trace=trace, seed=seed)
+    file = Path(path)
+    if file.is_dir():
+        raise InputError(f"{file}: is a folder, but a scenario is a YAML file")
+    if not file.exists() and not file.suffix:
+        close = nearest(str(path), names())
+        hint = f"; did you mean {close!r}?" if close else "."
+        raise InputError(f"{file}: there is no such file or shipped scenario{hint} Shipped: {', '.join(names())}")
+    return loads(
+        documents.read_text(file), source=str(file), base=file.parent, overrides=overrides, trace=trace, seed=seed
+    )
+
+
+def loads(
+    text: str,
+    *,
+    source: str = "scenario",
+    base: Path | None = None,
+    overrides: Sequence[str] = (),
+    trace: str | Path | None = None,
+    seed: int | None = None,
+) -> Scenario:
+    """The scenario of a YAML text; `base` is where its files are looked for, `source` what messages call it."""
+    data = documents.mapping(text, source)
+    origin: dict[str, str] = {}
+    for override in overrides:
+        origin[dotted(_override(data, override))] = f"--set {override}"
+    if trace is not None:
+        if not Path(trace).is_file():
+            raise InputError(f"--trace {trace}: there is no such file")
+        _put(data, ("workload", "trace", "path"), str(Path(trace).absolute()), f"--trace {trace}")
+    if seed is not None:
+        data["seed"] = seed
+        origin["seed"] = f"--seed {seed}"
+    try:
+        return Scenario.model_validate(data, context={"base": base} if base is not None else {})
+    except ValidationError as error:
+        message = one_message(error, data, source)
+        for path, flag in origin.items():
+            if message.startswith((f"{source}: {path}:", f"{source}: {path}.", f"{source}: {path}[")):
+                message = flag + message.removeprefix(source)
+        raise InputError(message) from None
+
+
+def _override(data: dict[str, Any], text: str) -> Location:
+    """Sets one value in the document; returns where."""
+    path, equals, value = text.partition("=")
+    parts = tuple(int(p) if p.isdigit() else p for p in path.replace("[", ".").replace("]", "").strip().split("."))
+    if not equals or "" in parts or isinstance(parts[0], int):
+        raise InputError(f"--set {text}: write a path and a value, such as engine.max_num_seqs=64")
+    _put(data, parts, documents.parse(value, f"--set {text}"), f"--set {text}")
+    return parts
+
+
+def _put(data: dict[str, Any], path: Location, value: Any, source: str) -> None:
+    node: Any = data
+    for depth, part in enumerate(path):
+        here = dotted(path[:depth])
+        if isinstance(part, int):
+            if not isinstance(node, list) or part >= len(node):
+                found = f"{len(node)} items" if isinstance(node, list) else repr(node)
+                raise InputError(f"{source}: {here}: found {found}, so there is no item {part} (counted from 0)")
+        elif not isinstance(node, Mapping):
+            raise InputError(f"{source}: {here} is {node!r}, not a mapping with a field {part}; set {here} as a whole")
+        if depth == len(path) - 1:
+            node[part] = value
+        elif isinstance(part, int):
+            node = node[part]
+        else:
+            if node.get(part) is None:
+                node[part] = {}
+            node = node[part]
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON schema of a scenario file, for editors; names of strategies are those of this installation."""
+    from scenarios.engine import PRESETS, registered
+
+    schema = Scenario.model_json_schema()
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    engine = schema["$defs"]["Engine"]["properties"]
+    engine["preset"]["enum"] = list(PRESETS)
+    engine["policy"]["enum"] = list(registered("serving.policies", "ORDERS"))
+    engine["batching"]["enum"] = list(registered("serving.batching", "BATCHINGS"))
+    schema["properties"]["router"]["enum"] = list(registered("serving.routing", "ROUTERS"))
+    return schema

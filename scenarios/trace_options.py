@@ -1,0 +1,52 @@
+"""How a recorded trace is replayed."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from scenarios.fields import File, Section
+
+Format = Literal["auto", "azure", "mooncake", "csv"]
+TimeUnit = Literal["ns", "us", "ms", "s"]
+
+
+def _scale(value: Any) -> Any:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if value != "fit" and not (number and math.isfinite(value) and value > 0):
+        raise ValueError(f"found {value!r}; allowed: a finite number above 0, or fit")
+    return value
+
+
+class Columns(Section):
+    """Names of a CSV file's columns, where they are not the usual ones."""
+
+    arrival: str | None = None
+    prompt_tokens: str | None = None
+    output_tokens: str | None = None
+    tenant: str | None = None
+
+
+class TraceOptions(Section):
+    """A trace to replay instead of generated requests; without `path` the options wait for `--trace`.
+
+    Args:
+        format: azure (CSV), mooncake (JSONL with block hashes), csv (any columns); auto looks at the first line.
+        time_unit: what the file's times count; mandatory for csv, known for azure, ms for mooncake unless said.
+        limit: only the first so many requests.
+        speedup: 2 replays twice as fast.
+        length_scale: factor for prompts and answers; `fit` shrinks all by one factor so that the longest request fits the
+            engine's window and KV memory.
+        block_tokens: tokens that one hash id of a mooncake trace stands for; inferred if not given.
+    """
+
+    path: File | None = None
+    format: Format = "auto"
+    time_unit: TimeUnit | None = None
+    columns: Columns = Columns()
+    limit: int | None = Field(default=None, ge=1)
+    speedup: float = Field(default=1.0, gt=0)
+    length_scale: Annotated[float | Literal["fit"], BeforeValidator(_scale)] = 1.0
+    block_tokens: int | None = Field(default=None, ge=1)
