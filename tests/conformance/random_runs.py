@@ -79,9 +79,9 @@ def _clients(rng: random.Random, config: EngineConfig) -> tuple[Client, ...]:
     step = 0
     pace = rng.choice((0.0, 0.3, 1.0, 4.0))
     equal_arrivals = rng.random() < 0.3
-    for i in range(rng.randint(2, 16)):
+    for i in range(rng.randint(2, 20)):
         step += int(rng.expovariate(1 / pace)) if pace else 0
-        longest = rng.choice((room, max(1, room // 2), max(1, room // 4), max(1, room // 4)))
+        longest = rng.choice((room, max(1, room // 2), max(1, room // 4), max(1, room // 8)))
         prompt = _cut(_prompt(rng, i, clients, systems, longest), longest)
         output = rng.choice((1, rng.randint(1, 6), rng.randint(1, 40), rng.randint(1, max(1, room // 2))))
         declared = output if rng.random() < 0.6 else output + rng.randint(0, 20)

@@ -116,4 +116,4 @@ def test_random_runs_reach_what_they_are_meant_to_reach() -> None:
         seen["runs with an idle step"] += any(not step["scheduled"] for step in log)
         seen["priority"] += run.config.policy == "priority"
     assert seen["runs"] >= 350
-    assert min(seen.values()) >= 15, seen
+    assert min(seen.values()) >= 10, seen

@@ -101,7 +101,7 @@ class Engine:
 
     def drain(self, most: int = 20_000) -> list[Step]:
         """Steps until nothing is left; then every block must be free."""
-        steps = []
+        steps: list[Step] = []
         while self.scheduler.has_work:
             assert len(steps) < most, "the run does not end"
             steps.append(self.step())
