@@ -31,7 +31,7 @@ class Kernels(NamedTuple):
     name: str
     add_rms_norm: Callable[..., torch.Tensor]
     qk_norm_rope_write: Callable[..., None]
-    decode_attention: Callable[..., torch.Tensor]
+    decode_attention: Callable[..., None]
     silu_mul: Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -59,11 +59,11 @@ def torch_qk_norm_rope_write(
 ) -> None:
     """Norm (where weights are given) and rotation of query and key heads, then keys and values into their slots.
 
-    qkv: float32 (T, (N + 2K) * D), its query part is changed in place. rope: (window, D), cosines in the first half of a row,
+    qkv: float32 (at least T, (N + 2K) * D), its query part is changed in place. rope: (window, D), cosines in the first half of a row,
     sines in the second. Token t goes to `cache[blocks[t], :, offsets[t]]`; its position is `positions[t]`.
     """
-    tokens, kv_heads, dim = len(qkv), k_cache.shape[1], k_cache.shape[3]
-    parts = qkv.view(tokens, heads + 2 * kv_heads, dim)
+    tokens, kv_heads, dim = len(positions), k_cache.shape[1], k_cache.shape[3]
+    parts = qkv[:tokens].view(tokens, heads + 2 * kv_heads, dim)
     q, k, v = parts[:, :heads], parts[:, heads : heads + kv_heads], parts[:, heads + kv_heads :]
     cos, sin = rope[torch.from_numpy(positions)].unsqueeze(1).chunk(2, dim=-1)
 
@@ -86,24 +86,24 @@ def torch_decode_attention(
     tables: Array,
     starts: Array,
     lengths: Array,
-    heads: int,
     scale: float,
-) -> torch.Tensor:
-    """Attention of one query token a sequence over its paged KV: float32 (S, N * D).
+    out: torch.Tensor,
+) -> None:
+    """Attention of one query token a sequence over its paged KV, into `out`: float32 (at least S, N * D).
 
-    q: float32 (S, at least N * D), queries first. Sequence s owns the blocks `tables[starts[s]:]`, of which its first
+    q: float32 (at least S, at least N * D), queries first. Sequence s owns the blocks `tables[starts[s]:]`, of which its first
     `lengths[s]` slots count; nothing else is read. A sequence of length 0 yields zeros.
     """
     kv_heads, block, dim = k_cache.shape[1:]
-    out = torch.zeros(len(q), heads * dim)
+    heads = out.shape[1] // dim
     for s, length in enumerate(lengths.tolist()):
         if length == 0:
+            out[s] = 0.0
             continue
         ids = torch.from_numpy(tables[starts[s] : starts[s] + -(-length // block)]).long()
         k, v = (c[ids].transpose(0, 1).reshape(kv_heads, -1, dim)[:, :length].float() for c in (k_cache, v_cache))
         queries = q[s, : heads * dim].reshape(kv_heads, heads // kv_heads, dim)
         out[s] = (torch.softmax(queries @ k.transpose(1, 2) * scale, dim=-1) @ v).reshape(-1)
-    return out
 
 
 def torch_silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
@@ -140,12 +140,25 @@ if numba is not None:
         return types.float32(types.uint16), bits
 
     @intrinsic
-    def _float_from_bits(typingctx: Any, x: Any) -> Any:
-        return types.float32(types.int32), lambda c, builder, s, args: builder.bitcast(args[0], ir.FloatType())
+    def _narrow(typingctx: Any, like: Any, x: Any) -> Any:
+        """x as a KV element of the type of `like`: itself, or its bfloat16 bits, rounded to nearest even."""
+        if like == types.float32:
+            return types.float32(like, types.float32), lambda context, builder, signature, args: args[1]
+
+        def bits(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            def constant(n: int) -> Any:
+                return ir.Constant(ir.IntType(32), n)
+
+            word = builder.bitcast(args[1], ir.IntType(32))
+            odd = builder.and_(builder.lshr(word, constant(16)), constant(1))
+            rounded = builder.add(builder.add(word, constant(0x7FFF)), odd)
+            return builder.trunc(builder.lshr(rounded, constant(16)), ir.IntType(16))
+
+        return types.uint16(like, types.float32), bits
 
     @intrinsic
-    def _bits_from_float(typingctx: Any, x: Any) -> Any:
-        return types.uint32(types.float32), lambda c, builder, s, args: builder.bitcast(args[0], ir.IntType(32))
+    def _float_from_bits(typingctx: Any, x: Any) -> Any:
+        return types.float32(types.int32), lambda c, builder, s, args: builder.bitcast(args[0], ir.FloatType())
 
     @intrinsic
     def _prefetch(typingctx: Any, array: Any, element: Any) -> Any:
@@ -174,12 +187,6 @@ if numba is not None:
         p = p * r + np.float32(1.6666665459e-1)
         p = p * r + np.float32(5.0000001201e-1)
         return (p * r * r + r + np.float32(1.0)) * _float_from_bits((np.int32(n) + np.int32(127)) << np.int32(23))
-
-    @_jit
-    def _round(x: float) -> int:
-        """bfloat16 bits of x, to nearest even."""
-        bits = _bits_from_float(x)
-        return np.uint16((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16))
 
     @_jit
     def _add_rms_norm(x: Array, residual: Array, weight: Array, eps: float, out: Array) -> None:
@@ -212,45 +219,31 @@ if numba is not None:
             row[half + i] = b * c + a * s
 
     @_jit
-    def _store(cache: Array, row: Array) -> None:
-        for i in range(row.shape[0]):
-            cache[i] = row[i]
-
-    @_jit
-    def _store_bf16(cache: Array, row: Array) -> None:
-        for i in range(row.shape[0]):
-            cache[i] = _round(row[i])
-
-    def _write_kernel(store: Any) -> Any:
-        @_jit
-        def write(
-            qkv: Array,
-            q_weight: Array,
-            k_weight: Array,
-            eps: float,
-            rope: Array,
-            positions: Array,
-            blocks: Array,
-            offsets: Array,
-            k_cache: Array,
-            v_cache: Array,
-            heads: int,
-        ) -> None:
-            kv_heads, dim = k_cache.shape[1], k_cache.shape[3]
-            for t in range(qkv.shape[0]):
-                turn, block, offset = rope[positions[t]], blocks[t], offsets[t]
-                for h in range(heads):
-                    _norm_rope(qkv[t, h * dim : (h + 1) * dim], q_weight, eps, turn)
-                for h in range(kv_heads):
-                    at = (heads + h) * dim
-                    _norm_rope(qkv[t, at : at + dim], k_weight, eps, turn)
-                    store(k_cache[block, h, offset], qkv[t, at : at + dim])
-                    at += kv_heads * dim
-                    store(v_cache[block, h, offset], qkv[t, at : at + dim])
-
-        return write
-
-    _write, _write_bf16 = _write_kernel(_store), _write_kernel(_store_bf16)
+    def _qk_norm_rope_write(
+        qkv: Array,
+        q_weight: Array,
+        k_weight: Array,
+        eps: float,
+        rope: Array,
+        positions: Array,
+        blocks: Array,
+        offsets: Array,
+        k_cache: Array,
+        v_cache: Array,
+        heads: int,
+    ) -> None:
+        kv_heads, dim = k_cache.shape[1], k_cache.shape[3]
+        for t in range(positions.shape[0]):
+            turn, block, offset = rope[positions[t]], blocks[t], offsets[t]
+            for h in range(heads):
+                _norm_rope(qkv[t, h * dim : (h + 1) * dim], q_weight, eps, turn)
+            for h in range(kv_heads):
+                at = (heads + h) * dim
+                _norm_rope(qkv[t, at : at + dim], k_weight, eps, turn)
+                keys, values = k_cache[block, h, offset], v_cache[block, h, offset]
+                for i in range(dim):
+                    keys[i] = _narrow(keys[i], qkv[t, at + i])
+                    values[i] = _narrow(values[i], qkv[t, at + kv_heads * dim + i])
 
     @_jit
     def _decode_attention(
@@ -346,8 +339,8 @@ def numba_qk_norm_rope_write(
     heads: int,
 ) -> None:
     weights = (_NONE if w is None else w.numpy() for w in (q_weight, k_weight))
-    write = _write_bf16 if k_cache.dtype == torch.bfloat16 else _write
-    write(qkv.numpy(), *weights, eps, rope.numpy(), positions, blocks, offsets, _view(k_cache), _view(v_cache), heads)
+    caches = (_view(k_cache), _view(v_cache))
+    _qk_norm_rope_write(qkv.numpy(), *weights, eps, rope.numpy(), positions, blocks, offsets, *caches, heads)
 
 
 def numba_decode_attention(
@@ -357,10 +350,9 @@ def numba_decode_attention(
     tables: Array,
     starts: Array,
     lengths: Array,
-    heads: int,
     scale: float,
-) -> torch.Tensor:
-    out = torch.empty(len(q), heads * k_cache.shape[3])
+    out: torch.Tensor,
+) -> None:
     _decode_attention(q.numpy(), _view(k_cache), _view(v_cache), tables, starts, lengths, scale, out.numpy())
     return out
 

@@ -159,7 +159,9 @@ class CpuEngine:
         rows: list[tuple[int, int, bool]] = [(1, context, True) for context in spread_contexts(shape)]
         ends = shape.sampled - shape.decode_sequences
         if not 0 <= ends <= len(shape.prefill):
-            raise InputError(f"shape: {shape.sampled} rows sample, but {len(rows)} decodes and {len(shape.prefill)} chunks run")
+            raise InputError(
+                f"shape: {shape.sampled} rows sample, but {len(rows)} decodes and {len(shape.prefill)} chunks run"
+            )
         rows += [(q, c, i < ends) for i, (q, c) in enumerate(shape.prefill)]
         if not rows:
             raise InputError("shape: no tokens to compute")
@@ -172,7 +174,9 @@ class CpuEngine:
             request = Request(_SCRATCH - i, ((("scratch", i), context + tokens),), 1)
             needed = -(-(context + tokens) // size)
             if needed > self.config.usable_blocks:
-                raise InputError(f"shape: {context + tokens} tokens need {needed} KV blocks, {self.config.usable_blocks} exist")
+                raise InputError(
+                    f"shape: {context + tokens} tokens need {needed} KV blocks, {self.config.usable_blocks} exist"
+                )
             request.blocks = []
             scheduled.append(Scheduled(request, tokens, context, samples))
         self._hand_out_blocks(scheduled)
@@ -192,7 +196,10 @@ class CpuEngine:
         self._filled[fresh] = True
 
     def _warm_up(self) -> None:
-        """Compiles the kernels and lets oneDNN build its primitives before anything is measured."""
+        """Compiles the kernels and lets oneDNN build its code before anything is measured."""
+        config = self.config
+        # A head for more rows than that is so much work that building its code does not show.
+        self.model.warm_up(config.max_num_batched_tokens, min(config.max_num_seqs, 64))
         tokens = min(2, self.config.max_model_len, self.config.usable_blocks * self.config.block_size)
         shape = StepShape(((tokens, 0),), 1, 0, 0, 2)
         self.measure(shape, repeats=2)
@@ -237,7 +244,7 @@ def spread_contexts(shape: StepShape) -> list[int]:
             raise InputError("shape: contexts of decodes, but no decodes")
         return []
     rest = total - longest
-    if not 0 <= longest or not 0 <= rest <= longest * (n - 1):
+    if not longest >= 0 or not 0 <= rest <= longest * (n - 1):
         raise InputError(f"shape: {n} contexts of at most {longest} cannot sum to {total}")
     if n == 1:
         return [longest]

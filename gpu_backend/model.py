@@ -9,7 +9,7 @@ import torch
 
 from gpu_backend.batch import Batch, Chunk
 from gpu_backend.cpu_kernels import Kernels, best_kernels
-from gpu_backend.linear import Linear, make_linear
+from gpu_backend.linear import TILE, Linear, make_linear, padded_rows, row_counts
 from gpu_backend.weights import Weights, check_supported
 from scenarios.models import ModelSpec
 
@@ -65,6 +65,13 @@ def rope_table(spec: ModelSpec, window: int) -> torch.Tensor:
     return torch.cat([angle.cos(), angle.sin()], dim=-1)
 
 
+def _tiled(linear: Linear, x: torch.Tensor) -> torch.Tensor:
+    """A dense layer, a tile of rows at a time."""
+    if len(x) <= TILE:
+        return linear(x)
+    return torch.cat([linear(tile) for tile in x.split(TILE)])
+
+
 class Model:
     """A Llama or Qwen class decoder on the CPU; residual stream and accumulation in float32, weights in `dtype`.
 
@@ -113,11 +120,13 @@ class Model:
         """Computes a step and writes its keys and values; float32 logits `(sampled, vocabulary)`."""
         spec, eps, kernels = self.spec, self.spec.rms_norm_eps, self.kernels
         tiles = [self._tiles(chunk) for chunk in batch.chunks]
-        x = self.embedding.index_select(0, torch.from_numpy(batch.token_ids)).float()
+        ids = torch.zeros(padded_rows(len(batch.token_ids)), dtype=torch.int64)
+        ids[: len(batch.token_ids)] = torch.from_numpy(batch.token_ids)
+        x = self.embedding.index_select(0, ids).float()
         residual = torch.zeros_like(x)
         for layer, keys, values in zip(self.layers, cache.keys, cache.values, strict=True):
             h = kernels.add_rms_norm(x, residual, layer.input_norm, eps)
-            qkv = layer.qkv(h)
+            qkv = _tiled(layer.qkv, h)
             # All of the step's KV is written before any of it is read: a sequence may share blocks that another one
             # of the same step computes.
             kernels.qk_norm_rope_write(
@@ -134,48 +143,61 @@ class Model:
                 spec.num_heads,
             )
             attended = self._attend(qkv, batch, tiles, keys, values)
-            h = kernels.add_rms_norm(layer.o(attended), residual, layer.post_norm, eps)
-            x = layer.down(kernels.silu_mul(layer.gate_up(h)))
-        rows = torch.from_numpy(batch.sampled)
+            h = kernels.add_rms_norm(_tiled(layer.o, attended), residual, layer.post_norm, eps)
+            x = _tiled(lambda tile, layer=layer: layer.down(kernels.silu_mul(layer.gate_up(tile))), h)
+        rows = torch.zeros(padded_rows(len(batch.sampled)), dtype=torch.int64)
+        rows[: len(batch.sampled)] = torch.from_numpy(batch.sampled)
         last = residual.index_select(0, rows)
-        return self.head(kernels.add_rms_norm(x.index_select(0, rows), last, self.final_norm, eps))
+        h = kernels.add_rms_norm(x.index_select(0, rows), last, self.final_norm, eps)
+        return _tiled(self.head, h)[: len(batch.sampled)]
+
+    @torch.inference_mode()
+    def warm_up(self, most_tokens: int, most_sampled: int) -> None:
+        """Has oneDNN build its code for every size of batch; a layer is like the next, so one is enough."""
+        spec, layer = self.spec, self.layers[0]
+        for rows in row_counts(most_tokens):
+            layer.qkv(torch.zeros(rows, spec.hidden_size))
+            layer.o(torch.zeros(rows, spec.q_size))
+            layer.gate_up(torch.zeros(rows, spec.hidden_size))
+            layer.down(torch.zeros(rows, spec.intermediate_size))
+        for rows in row_counts(most_sampled):
+            self.head(torch.zeros(rows, spec.hidden_size))
 
     def _attend(
         self, qkv: torch.Tensor, batch: Batch, tiles: list[list[_Tile]], keys: torch.Tensor, values: torch.Tensor
     ) -> torch.Tensor:
         """(T, q_size): decodes in one call of the paged kernel, each chunk by itself."""
-        parts = []
+        out = torch.zeros(len(qkv), self.spec.q_size)
         if batch.decodes:
-            parts.append(
-                self.kernels.decode_attention(
-                    qkv[: batch.decodes],
-                    keys,
-                    values,
-                    batch.tables,
-                    batch.starts,
-                    batch.lengths,
-                    self.spec.num_heads,
-                    self.scale,
-                )
-            )
-        parts += [self._attend_chunk(qkv, c, t, keys, values) for c, t in zip(batch.chunks, tiles, strict=True)]
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+            self.kernels.decode_attention(qkv, keys, values, batch.tables, batch.starts, batch.lengths, self.scale, out)
+        for chunk, parts in zip(batch.chunks, tiles, strict=True):
+            self._attend_chunk(qkv, chunk, parts, keys, values, out)
+        return out
 
     def _attend_chunk(
-        self, qkv: torch.Tensor, chunk: Chunk, tiles: list[_Tile], keys: torch.Tensor, values: torch.Tensor
-    ) -> torch.Tensor:
+        self,
+        qkv: torch.Tensor,
+        chunk: Chunk,
+        tiles: list[_Tile],
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        out: torch.Tensor,
+    ) -> None:
         """Queries of a chunk over all keys so far, read back from their blocks, so that a prompt in pieces sees the same
         (possibly rounded) keys as one in a single piece."""
         spec = self.spec
         end = chunk.context + chunk.tokens
         ids = torch.from_numpy(chunk.blocks)
         k, v = (
-            cache.index_select(0, ids).transpose(0, 1).reshape(1, spec.num_kv_heads, -1, spec.head_dim)[:, :, :end].float()
+            cache.index_select(0, ids)
+            .transpose(0, 1)
+            .reshape(1, spec.num_kv_heads, -1, spec.head_dim)[:, :, :end]
+            .float()
             for cache in (keys, values)
         )
         rows = qkv[chunk.start : chunk.start + chunk.tokens, : spec.q_size]
         q = rows.view(1, chunk.tokens, spec.num_heads, spec.head_dim).transpose(1, 2)
-        out = torch.empty(chunk.tokens, spec.num_heads, spec.head_dim)
+        into = out[chunk.start : chunk.start + chunk.tokens].view(chunk.tokens, spec.num_heads, spec.head_dim)
         for tile in tiles:
             attended = torch.nn.functional.scaled_dot_product_attention(
                 q[:, :, tile.begin : tile.end],
@@ -185,8 +207,7 @@ class Model:
                 scale=self.scale,
                 enable_gqa=spec.num_heads != spec.num_kv_heads,
             )
-            out[tile.begin : tile.end] = attended[0].transpose(0, 1)
-        return out.view(chunk.tokens, spec.q_size)
+            into[tile.begin : tile.end] = attended[0].transpose(0, 1)
 
     @staticmethod
     def _tiles(chunk: Chunk) -> list[_Tile]:
