@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,19 +49,19 @@ class Workload:
     def prompt(self, i: int) -> tuple[Segment, ...]:
         """Segments of request i. The answer of request j is quoted as the key `out:j`."""
         if self.segment_offset is None or self.segment_tokens is None:
-            return ((f"p{i}", int(self.prompt_tokens[i])),)
+            return ((i, int(self.prompt_tokens[i])),)
         lo, hi = self.segment_offset[i], self.segment_offset[i + 1]
         return tuple((self.segment_keys[k], int(self.segment_tokens[k])) for k in range(lo, hi))
 
     def request(self, i: int, arrival_ns: int) -> Request:
         """Request i as sent at `arrival_ns`."""
-        return Request(
-            i,
-            self.prompt(i),
-            int(self.output_tokens[i]),
-            int(self.max_tokens[i]),
-            prompt_tokens=int(self.prompt_tokens[i]),
-            arrival_ns=arrival_ns,
-            priority=int(self.priority[i]),
-            tenant=int(self.tenant[i]),
-        )
+        prompt_tokens, output_tokens, max_tokens, priority, tenant = self._views
+        tokens = prompt_tokens[i]
+        prompt = ((i, tokens),) if self.segment_offset is None else self.prompt(i)
+        return Request(i, prompt, output_tokens[i], max_tokens[i], tokens, arrival_ns, priority[i], tenant[i])
+
+    @cached_property
+    def _views(self) -> tuple[memoryview, ...]:
+        """The columns that a request is made of: reading a memoryview yields an int, several times faster than an array."""
+        columns = (self.prompt_tokens, self.output_tokens, self.max_tokens, self.priority, self.tenant)
+        return tuple(memoryview(np.ascontiguousarray(column, dtype=np.int64).data) for column in columns)

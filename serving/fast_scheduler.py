@@ -30,6 +30,8 @@ class FastScheduler:
         if not self.supports(config):
             raise ValueError("these settings need serving.scheduler.Scheduler")
         self.config = config
+        self.block_size = config.block_size
+        self.max_num_batched_tokens = config.max_num_batched_tokens
         self.pool: CountPool | ExtentPool
         self.cache: ExtentPool | None = None
         if config.enable_prefix_caching:
@@ -52,7 +54,8 @@ class FastScheduler:
         self.rows: list[Row] = []
         self.preempted: list[Request] = []
         self.admitted: list[Admission] = []
-        self.shape = StepShape()
+        self.mixed: StepShape | None = None  # its shape if it has rows
+        self.sequences = self.context = self.longest = 0  # its decodes
 
     @staticmethod
     def supports(config: EngineConfig) -> bool:
@@ -95,14 +98,14 @@ class FastScheduler:
     def schedule(self, now_ns: int = 0) -> StepPlan:
         """Decides the next step and spells it out, as `Scheduler.schedule` does."""
         decoding: list[Request] = []
-        self.decide(decoding)
+        self.decide(now_ns, decoding)
         step = self.step - 1
         rows = [Scheduled(request, 1, request.base + step, samples=True) for request in decoding]
         rows += [Scheduled(*row) for row in self.rows]
         return StepPlan(
             step=step,
             scheduled=rows,
-            shape=self.shape,
+            shape=self.mixed or StepShape((), self.sequences, self.context, self.longest, self.sequences),
             admitted=self.admitted,
             preempted=self.preempted,
             running=len(self.running),
@@ -110,15 +113,19 @@ class FastScheduler:
             free_blocks=self.pool.free,
         )
 
-    def decide(self, decoding: list[Request] | None = None) -> None:
-        """Decides the next step: `shape`, `rows`, `admitted` and `preempted` then describe it; decodes have no rows.
+    def decide(self, now_ns: int, decoding: list[Request] | None = None) -> None:
+        """Decides the next step. Its decodes are `sequences`, `context` and `longest`; `rows` are its prompts, and `mixed` is
+        its shape if it has any.
 
         Args:
             decoding: filled with the decodes of this step if given.
         """
         step = self.step
-        self.rows, self.admitted, self.preempted = [], [], []
-        due = self.due[-step % len(self.due)]
+        if self.rows:
+            self.rows, self.admitted, self.mixed = [], [], None
+        if self.preempted:
+            self.preempted = []
+        due = self.due[-step % self.block_size]
         if due:
             if len(due) <= self.pool.free:
                 self.pool.take(len(due))
@@ -128,22 +135,22 @@ class FastScheduler:
             decoding.extend(request for request in self.running if request is not self.partial)
         if self.cache is not None:
             self.cache.step = step + 1
-        sequences = self.decodes
-        context = self.base_sum + sequences * step
-        longest = self.longest_base() + step if sequences else 0
-        budget = self.config.max_num_batched_tokens - sequences
-        if self.partial is not None:
-            budget -= self._continue_partial(self.partial, budget)
-        if not self.preempted and self.waiting and budget > 0:
-            self._admit(budget)
+        sequences = self.sequences = self.decodes
+        self.context = self.base_sum + sequences * step
+        self.longest = self.longest_base() + step if sequences else 0
+        if self.partial is not None or self.waiting:
+            budget = self.max_num_batched_tokens - sequences
+            if self.partial is not None:
+                budget -= self._continue_partial(self.partial, budget)
+            if self.waiting and budget > 0 and not self.preempted:
+                self._admit(budget, now_ns)
+            self.step = step + 1
+            if self.rows:
+                self._shape_rows()
+                for request, _, _, samples in self.rows:
+                    if samples:
+                        self._start_decoding(request)
         self.step = step + 1
-        if self.rows:
-            self.shape = self._mixed_shape(sequences, context, longest)
-            for request, _, _, samples in self.rows:
-                if samples:
-                    self._start_decoding(request)
-        else:
-            self.shape = StepShape((), sequences, context, longest, sequences)
         self.in_flight = True
 
     def update(self, plan: object = None) -> list[Request]:
@@ -221,7 +228,7 @@ class FastScheduler:
         self._schedule(request, n)
         return n
 
-    def _admit(self, budget: int) -> None:
+    def _admit(self, budget: int, now_ns: int) -> None:
         config, pool, cache = self.config, self.pool, self.cache
         size = config.block_size
         waiting, running = self.waiting, self.running
@@ -252,6 +259,7 @@ class FastScheduler:
             pool.take((n + size - 1) // size)
             if not resumed:
                 request.cached_tokens = hit
+                request.first_scheduled_ns = now_ns
             request.status = Status.RUNNING
             request.computed = hit
             request.scheduled_order = self.admissions
@@ -272,18 +280,19 @@ class FastScheduler:
             self.partial = request
         self.rows.append((request, n, context, samples))
 
-    def _mixed_shape(self, sequences: int, context: int, longest: int) -> StepShape:
+    def _shape_rows(self) -> None:
+        sampled = self.sequences
         prefill = []
-        sampled = sequences
         for request, n, before, samples in self.rows:
-            sampled += samples
             if n == 1 and samples and request.num_outputs:  # all but its newest token was found in the cache
-                sequences += 1
-                context += before
-                longest = max(longest, before)
+                self.sequences += 1
+                self.context += before
+                self.longest = max(self.longest, before)
             else:
                 prefill.append((n, before))
-        return StepShape(tuple(prefill), sequences, context, longest, sampled)
+            if samples:
+                sampled += 1
+        self.mixed = StepShape(tuple(prefill), self.sequences, self.context, self.longest, sampled)
 
     def _start_decoding(self, request: Request) -> None:
         """The step just decided samples from `request` and, unless that ends it, the next one decodes it."""

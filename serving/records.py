@@ -52,29 +52,36 @@ STEP_COLUMNS = (
 
 
 class RequestLog:
-    """Columns of `n` requests, written once when a request ends."""
+    """Rows of `n` requests, each written once, when the request ends: one flat array, so that writing is one call."""
 
     def __init__(self, n: int) -> None:
-        self.columns = {name: array("q", [-1]) * n for name in REQUEST_COLUMNS}
+        self.rows = array("q", [-1]) * (n * len(REQUEST_COLUMNS))
 
     def close(self, request: Request, status: Status, finish_ns: int, replica: int = 0, submitted: int = -1) -> None:
         """Writes the row of a request that has ended as `status`."""
-        c, i = self.columns, request.index
-        c["arrival_ns"][i] = request.arrival_ns
-        c["scheduled_ns"][i] = request.first_scheduled_ns
-        c["first_token_ns"][i] = request.first_token_ns
-        c["finish_ns"][i] = finish_ns
-        c["prompt_tokens"][i] = request.prompt_tokens
-        c["output_tokens"][i] = request.num_outputs
-        c["cached_tokens"][i] = request.cached_tokens
-        c["preemptions"][i] = request.preemptions
-        c["status"][i] = status
-        c["replica"][i] = replica
-        c["submitted"][i] = submitted
+        width = len(REQUEST_COLUMNS)
+        at = request.index * width
+        self.rows[at : at + width] = array(
+            "q",
+            (
+                request.arrival_ns,
+                request.first_scheduled_ns,
+                request.first_token_ns,
+                finish_ns,
+                request.prompt_tokens,
+                request.num_outputs,
+                request.cached_tokens,
+                request.preemptions,
+                status,
+                replica,
+                submitted,
+            ),
+        )
 
     def arrays(self) -> dict[str, Column]:
         """Every column as int64 `(n,)`; rows of requests that were never submitted have status -1."""
-        return {name: np.array(column, dtype=np.int64) for name, column in self.columns.items()}
+        table = np.array(self.rows, dtype=np.int64).reshape(-1, len(REQUEST_COLUMNS))
+        return {name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(REQUEST_COLUMNS)}
 
 
 # One row a leap (n >= 1 steps of one shape but for the growing contexts), flat in one array: appending is one call.
@@ -219,6 +226,7 @@ def gather(
             found.append(np.column_stack([np.full(len(pairs), log.replica, dtype=np.int64), pairs]))
         return np.concatenate(found)
 
+    info = {"leaps": sum(len(log.leaps) for log in logs) // len(_LEAP), **info}
     return Records(
         requests=requests.arrays(),
         steps=steps,

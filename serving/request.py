@@ -79,13 +79,13 @@ class Request:
         prompt: tuple[Segment, ...],
         output_tokens: int,
         max_tokens: int | None = None,
-        *,
         prompt_tokens: int | None = None,
         arrival_ns: int = 0,
-        arrival_order: float | None = None,
-        output_key: Hashable = None,
         priority: int = 0,
         tenant: int = 0,
+        *,
+        arrival_order: float | None = None,
+        output_key: Hashable = None,
     ) -> None:
         self.index = index
         self.prompt = prompt

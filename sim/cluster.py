@@ -108,7 +108,7 @@ class _Run:
         self.replicas: list[AnyReplica] = []
         self.observed = False
         self.reasons: list[dict[str, Any]] = []
-        self.fits = engine.fits(workload.prompt_tokens, workload.max_tokens)
+        self.fits = engine.fits(workload.prompt_tokens, workload.max_tokens).tolist()
         self.next_row: Iterator[int] = iter(())  # closed loop: rows that clients have not sent yet
         self.followers: dict[int, list[int]] = {}
 
@@ -138,19 +138,21 @@ class _Run:
             if at > now:
                 yield env.timeout(at - now)
                 now = at
-            send(i)
+            send(i, now)
 
-    def send(self, i: int) -> None:
+    def send(self, i: int, now: int) -> None:
         """A client sends request i now: it is rejected for good, or routed."""
-        now = int(self.env.now)
         request = self.workload.request(i, now)
         if not self.fits[i]:
             self._reject(request, now)
             return
-        if self.router.reads_state:
-            for replica in self.replicas:
-                replica.advance(now)
-        chosen = self.replicas[self.router.choose(request, self.replicas)]
+        if len(self.replicas) == 1:
+            chosen = self.replicas[0]
+        else:
+            if self.router.reads_state:
+                for replica in self.replicas:
+                    replica.advance(now)
+            chosen = self.replicas[self.router.choose(request, self.replicas)]
         chosen.advance(now)
         chosen.submit(request, now)
         if self.observed:
@@ -183,7 +185,7 @@ class _Run:
 
     def _send_after(self, i: int, delay: int) -> None:
         # A reaction without a pause belongs to the instant of the step end that caused it, before any step starts.
-        self._after(delay, NORMAL if delay else _STEP_END, lambda: self.send(i))
+        self._after(delay, NORMAL if delay else _STEP_END, lambda: self.send(i, int(self.env.now)))
 
     def _after(self, delay: int, priority: EventPriority, action: Callable[[], None]) -> None:
         event = Event(self.env)

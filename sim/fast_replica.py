@@ -45,7 +45,7 @@ class FastReplica:
         self.ends: int | None = None
         self.step_ends: list[int] = []
         self.step_blocks: list[int] = []
-        self.counts = 0, 0  # running and waiting, as decided
+        self.running = self.waiting = 0  # as decided
         self.arrived: list[Request] = []
         self.open: dict[Request, int] = {}  # position in order of submission
         self.submitted = 0
@@ -94,21 +94,19 @@ class FastReplica:
             for request in self.arrived:
                 self.steps.visible.extend((scheduler.step, request.index))
             self.arrived.clear()
-        scheduler.decide()
-        self.counts = len(scheduler.running), len(scheduler.waiting)
+        scheduler.decide(start)
+        self.running, self.waiting = len(scheduler.running), len(scheduler.waiting)
         self.step_blocks = [self.usable - scheduler.pool.free]
-        if scheduler.rows or scheduler.preempted:
-            for admission in scheduler.admitted:
-                if admission.request.first_scheduled_ns < 0:
-                    admission.request.first_scheduled_ns = start
-            shape = scheduler.shape
-            end = start + (self.cost.step_ns(shape) if shape.tokens else 0)
-            self.step_ends = [end]
-        elif scheduler.shape.decode_sequences:
-            end = self._leap(scheduler.shape, start, bound)
+        if scheduler.mixed is not None:
+            self.ends = start + self.cost.step_ns(scheduler.mixed)
+            self.step_ends = [self.ends]
+        elif scheduler.sequences:
+            self.ends = self._leap(start, bound)
+        elif scheduler.preempted:  # it only made room: the next step follows at once
+            self.ends = start
+            self.step_ends = [start]
         else:
             raise RuntimeError(f"the scheduler has work but schedules nothing (step {scheduler.step - 1})")
-        self.ends = end
 
     def complete(self) -> None:
         """Ends the step or leap in flight: its tokens are out, and those who have all theirs leave."""
@@ -137,40 +135,57 @@ class FastReplica:
 
     def _record(self, n: int) -> None:
         """Logs the first n steps in flight and brings the scheduler there."""
-        scheduler, steps, blocks = self.scheduler, self.steps, self.step_blocks
-        prefill, sequences, context, longest, sampled = scheduler.shape
-        step, start = scheduler.step - 1, self.free_from
-        tokens = pairs = 0
-        for query, before in prefill:
-            tokens += query
-            pairs += query * before + query * (query + 1) // 2
-        running, waiting = self.counts
-        steps.add_leap(
-            (step, n, start, start, len(prefill), tokens, pairs, sequences, context, longest, sampled, running, waiting),
+        scheduler, blocks, start = self.scheduler, self.step_blocks, self.free_from
+        step = scheduler.step - 1
+        chunks = tokens = pairs = 0
+        sampled = scheduler.sequences
+        if scheduler.mixed is not None:
+            sampled = scheduler.mixed.sampled
+            for query, before in scheduler.mixed.prefill:
+                chunks += 1
+                tokens += query
+                pairs += query * before + query * (query + 1) // 2
+        self.steps.add_leap(
+            (
+                step,
+                n,
+                start,
+                start,
+                chunks,
+                tokens,
+                pairs,
+                scheduler.sequences,
+                scheduler.context,
+                scheduler.longest,
+                sampled,
+                self.running,
+                self.waiting,
+            ),
             self.step_ends,
             blocks,
         )
         for request in scheduler.preempted:
-            steps.preempted.extend((step, request.index))
+            self.steps.preempted.extend((step, request.index))
         if n > 1:
             scheduler.leap(n - 1, blocks[n - 1] - blocks[0])
 
-    def _leap(self, shape: StepShape, start: int, bound: int | None) -> int:
+    def _leap(self, start: int, bound: int | None) -> int:
         """Ends and blocks in use of the decode step just decided and of those like it; returns the end of the last."""
         scheduler = self.scheduler
-        _, sequences, context, longest, _ = shape
+        sequences, context, longest = scheduler.sequences, scheduler.context, scheduler.longest
         decode_ns = self.cost.decode_ns
         first = decode_ns(sequences, context, longest)
         end = start + first
         ends = self.step_ends = [end]
-        if not self.leaps or (bound is not None and end >= bound):
-            return end
-        more = scheduler.last_quiet_step() - scheduler.step + 1  # steps after the one just decided
+        if not self.leaps or scheduler.preempted or (bound is not None and end >= bound):
+            return end  # nobody is admitted in a step that preempts, so the next one may differ
+        step = scheduler.step
+        more = scheduler.last_quiet_step() - step + 1  # steps after the one just decided
         likely = more if bound is None else min(more, (bound - end) // max(first, 1) + 1)
         if likely > _LOOP:
-            return self._long_leap(shape, start, bound, likely)
-        used, due, step = self.step_blocks[0], scheduler.due, scheduler.step
-        size, usable = len(due), self.usable
+            return self._long_leap(start, bound, likely)
+        blocks, due, usable = self.step_blocks, scheduler.due, self.usable
+        used, size = blocks[0], len(due)
         for ahead in range(step, step + more):
             used += len(due[-ahead % size])
             if used > usable:
@@ -179,18 +194,19 @@ class FastReplica:
             longest += 1
             end += decode_ns(sequences, context, longest)
             ends.append(end)
-            self.step_blocks.append(used)
+            blocks.append(used)
             if bound is not None and end >= bound:
                 break
         return end
 
-    def _long_leap(self, shape: StepShape, start: int, bound: int | None, more: int) -> int:
+    def _long_leap(self, start: int, bound: int | None, more: int) -> int:
         """The same for many steps, by arrays."""
         scheduler = self.scheduler
         due = np.array([len(group) for group in scheduler.due])
         steps = scheduler.step + np.arange(more)
         used = self.step_blocks[0] + np.cumsum(due[-steps % len(due)])
         n = 1 + int(np.searchsorted(used, self.usable, side="right"))
+        shape = StepShape((), scheduler.sequences, scheduler.context, scheduler.longest, scheduler.sequences)
         ends = start + np.cumsum(self.cost.leap_ns(shape, n))
         if bound is not None:
             n = min(n, int(np.searchsorted(ends, bound)) + 1)
