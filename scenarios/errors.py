@@ -53,18 +53,24 @@ def dotted(location: Sequence[int | str]) -> str:
     return text
 
 
-def _walk(data: Any, location: Location) -> tuple[Location, Any]:
-    """The user's own path and value for a location of pydantic's, which also names the tags of unions."""
+def _walk(data: Any, details: ErrorDetails) -> tuple[Location, Any]:
+    """The user's own path and value of an error; pydantic's location also names the tags of unions."""
     path: list[int | str] = []
-    known = True
-    for part in location:
-        if known and _holds(data, part):
+    location = details["loc"]
+    for depth, part in enumerate(location):
+        if _holds(data, part):
             data = data[part]
-        elif known and (data == part or (isinstance(data, Mapping) and part in data.values())):
+            path.append(part)
+        elif isinstance(data, Mapping) and part in [v for v in data.values() if isinstance(v, str)]:
             continue  # the tag of a union
+        elif details["type"] == "missing":
+            path.append(location[-1])
+            break
+        elif isinstance(data, Mapping | list | tuple):
+            path += location[depth:]
+            break
         else:
-            known = False
-        path.append(part)
+            break  # a short form: the user wrote no more than this value
     return tuple(path), data
 
 
@@ -112,20 +118,18 @@ def _sentence(error: ErrorDetails, found: Any) -> str:
     return f"found {_show(found)}, but it should {allowed_text}"
 
 
-def one_message(error: ValidationError, data: Any, source: str, at: Location = ()) -> str:
-    """One line for a pydantic error: file, path, what is wrong, and how much else is wrong.
+def one_message(error: ValidationError, data: Any) -> tuple[str, str]:
+    """The first problem of a pydantic error as (path, sentence); the sentence names the other paths that are wrong.
 
     Args:
-        data: what was validated, as parsed from the file.
-        source: the file, or how the data came.
-        at: where `data` stands inside the file.
+        data: what was validated, as the user wrote it.
     """
     problems: dict[str, str] = {}
     for details in error.errors(include_url=False):
-        location, found = _walk(data, details["loc"])
+        location, found = _walk(data, details)
         location = (*location, *details.get("ctx", {}).get("path", ()))
-        problems.setdefault(dotted((*at, *location)), _sentence(details, found))
+        problems.setdefault(dotted(location), _sentence(details, found))
     path, sentence = next(iter(problems.items()))
     others = [p or "the document" for p in list(problems)[1:]]
     more = f" (also wrong: {', '.join(others[:5])}{', ...' if len(others) > 5 else ''})" if others else ""
-    return f"{source}: {path}: {sentence}{more}" if path else f"{source}: {sentence}{more}"
+    return path, sentence + more

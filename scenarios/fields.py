@@ -58,7 +58,7 @@ def parse_duration(value: object) -> float:
     """Seconds of a text such as `200ms` (ns, us, ms, s, m or min, h). The unit is mandatory."""
     found = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
     if found is None:
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if isinstance(value, bool) or not re.fullmatch(_NUMBER, str(value).strip()):
             raise ValueError(f"found {value!r}, but a duration is needed, such as 200ms (ns, us, ms, s, m, h)")
         raise ValueError(f"found {value!r} without a unit; write {value}ms or {value}s (allowed: ns, us, ms, s, m, h)")
     seconds = float(Decimal(found[1]) * Decimal(_SECONDS[found[2].replace("µ", "u")]))

@@ -81,11 +81,16 @@ def loads(
     try:
         return Scenario.model_validate(data, context={"base": base} if base is not None else {})
     except ValidationError as error:
-        message = one_message(error, data, source)
-        for path, flag in origin.items():
-            if message.startswith((f"{source}: {path}:", f"{source}: {path}.", f"{source}: {path}[")):
-                message = flag + message.removeprefix(source)
-        raise InputError(message) from None
+        path, problem = one_message(error, data)
+        for where, flag in origin.items():
+            # Also where the flag made up a field on the way to its own.
+            below, above = _inside(path, where), "unknown field" in problem and _inside(where, path)
+            source = flag if below or above else source
+        raise InputError(f"{source}: {path}: {problem}" if path else f"{source}: {problem}") from None
+
+
+def _inside(path: str, outer: str) -> bool:
+    return path == outer or path.startswith((f"{outer}.", f"{outer}["))
 
 
 def _override(data: dict[str, Any], text: str) -> Location:
