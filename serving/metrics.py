@@ -23,6 +23,7 @@ Floats = NDArray[np.float64]
 LATENCIES = ("ttft", "tpot", "itl", "e2el", "queue")
 PERCENTILES = (50.0, 90.0, 95.0, 99.0)
 CONFIDENCE = 0.95
+LONG = 32_768
 
 
 class SLO(Protocol):
@@ -42,23 +43,39 @@ def percentile(values: ArrayLike, p: float, counts: ArrayLike | None = None) -> 
     counts: how often each value occurs, for pooled samples that are never unfolded.
     """
     x = np.asarray(values, dtype=np.float64)
-    if counts is None:
-        return float(np.percentile(x, p))
-    order = np.argsort(x, kind="stable")
-    x, ends = x[order], np.cumsum(np.asarray(counts, dtype=np.int64)[order])
-    at = (int(ends[-1]) - 1) * p / 100.0
-    low, part = math.floor(at), at - math.floor(at)
-    a = x[np.searchsorted(ends, low, side="right")]
-    b = x[min(int(np.searchsorted(ends, low + 1, side="right")), len(x) - 1)]
-    return float(a + (b - a) * part)
+    return _Sorted(x, None if counts is None else np.asarray(counts, dtype=np.int64)).percentile(p)
+
+
+class _Sorted:
+    """A sample sorted once, for several percentiles. x: `(n,)`; counts: `(n,)`, or None for one each."""
+
+    def __init__(self, x: Floats, counts: NDArray[np.int64] | None) -> None:
+        if counts is None:
+            self.x, self.ends = np.sort(x), None
+        else:
+            order = np.argsort(x)
+            self.x, self.ends = x[order], np.cumsum(counts[order])
+
+    def percentile(self, p: float) -> float:
+        size = len(self.x) if self.ends is None else int(self.ends[-1])
+        at = (size - 1) * p / 100.0
+        low = math.floor(at)
+        a, b = self._at(low), self._at(min(low + 1, size - 1))
+        return a + (b - a) * (at - low)
+
+    def _at(self, rank: int) -> float:
+        row = rank if self.ends is None else int(np.searchsorted(self.ends, rank, side="right"))
+        return float(self.x[row])
 
 
 def effective_samples(values: ArrayLike) -> float:
     """Independent samples that an autocorrelated series, in order of arrival, is worth: n / (1 + 2 sum of rho).
 
-    Geyer's initial positive sequence: autocorrelations are summed in pairs until a pair is negative. Never above n.
+    Geyer's initial positive sequence: autocorrelations are summed in pairs until a pair is negative. Never above n; of a
+    series longer than `LONG` every k-th value is taken, which can only lower the result.
     """
     x = np.asarray(values, dtype=np.float64)
+    x = x[:: -(-len(x) // LONG)] if len(x) > LONG else x
     n = len(x)
     if n < 4:
         return float(n)
@@ -239,16 +256,17 @@ def _describe(
         return
     mean = float(np.average(x, weights=counts))
     out[keys["mean"]] = mean * 1e3
-    out[keys["median"]] = percentile(x, 50, counts) * 1e3
+    ordered = _Sorted(x, counts)
+    out[keys["median"]] = ordered.percentile(50) * 1e3
     out[keys["std"]] = math.sqrt(max(0.0, float(np.average((x - mean) ** 2, weights=counts)))) * 1e3
-    # The gaps of one step are one observation, however many requests share them.
-    effective = effective_samples(x)
     for p in percentiles:
-        # Below the median and up to p90 nothing is refused: only tails need more than a handful of samples.
+        value = ordered.percentile(p)
+        # Up to p90 nothing is refused. Of a tail, what must be independent is whether a request lies in it; the gaps of
+        # one step are one observation, however many requests share them.
         needed = samples_needed(p) if p >= 95 else 1
-        enough = effective >= needed
+        effective = effective_samples(x > value) if needed > 1 else len(x)
         why = f"{effective:.0f} effective samples of {len(x):,}; {_label(p)} needs {needed}"
-        _put(out, refused, keys[_label(p)], percentile(x, p, counts) * 1e3 if enough else None, why)
+        _put(out, refused, keys[_label(p)], value * 1e3 if effective >= needed else None, why)
 
 
 def _throughput(out: dict[str, Any], refused: dict[str, str], records: Records, slo: SLO | None) -> None:

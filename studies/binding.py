@@ -66,7 +66,7 @@ def extrapolated(records: Records, cost: CostModel) -> tuple[float, str | None]:
 def binding(records: Records, engine: EngineConfig, cost: CostModel | None, duration: float | None) -> dict[str, Any]:
     """What binds, JSON-able.
 
-    busy: share of the run in which an engine computed. waiting: share of busy time with somebody in the queue.
+    busy: share of the run in which an engine computed. batch: requests that run at once, mean of busy time. waiting: share of busy time with somebody in the queue.
     cause: `kv`, `sequences`, `tokens`, or `other`, of the steps with a queue; None without one. terms: `cost_shares`.
     sentence: the same in words.
     """
@@ -81,6 +81,7 @@ def binding(records: Records, engine: EngineConfig, cost: CostModel | None, dura
     out["busy"] = min(1.0, total / (duration * 1e9 * replicas))
     queue = steps["waiting"] > 0
     out["waiting"] = float(taken[queue].sum()) / total
+    out["batch"] = float((taken * steps["running"]).sum()) / total
     if out["waiting"] >= QUEUE:
         out["cause"] = _cause(steps, taken * queue, engine)
     if cost is not None:
@@ -112,10 +113,12 @@ def _sentence(found: dict[str, Any], engine: EngineConfig) -> str:
     busy, waiting, cause = found["busy"], found["waiting"], found["cause"]
     if cause:
         said = f"The queue binds: somebody waits in {waiting:.0%} of the busy time, mostly because {causes[cause]}."
-    elif busy < 0.9:
-        said = f"Nothing is saturated: engines idle {1 - busy:.0%} of the time and hardly anyone waits."
     else:
-        said = f"Steps bind: engines are busy {busy:.0%} of the time without a lasting queue."
+        batch = found["batch"]
+        said = (
+            f"Hardly anyone waits, so latency is step time: {batch:.1f} requests run at once on average, "
+            f"and engines are busy {busy:.0%} of the time."
+        )
     terms = list(found["terms"].items())[:2]
     if terms:
         said += " Busy time goes to " + " and ".join(f"{name} ({share:.0%})" for name, share in terms) + "."

@@ -120,6 +120,9 @@ def latency_cdf(metric: str, runs: Mapping[str, Records], slo: SLO | None = None
             showlegend=len(data) > 1,
         ),
     }
+    if len(data) > 1:  # two lines above the plot: the legend, and below it the SLO
+        figure["layout"]["margin"]["t"] = 52
+        figure["layout"]["legend"]["y"] = 1.1
     limit = getattr(slo, SLO_FIELD.get(metric, ""), None) if slo is not None else None
     if limit is not None:
         at = limit * factor

@@ -28,7 +28,7 @@ h3{font-size:14px;margin:0 0 8px}
 .card{background:#fff;border:1px solid var(--rule);border-radius:8px;padding:10px 14px}
 .card b{display:block;font-size:22px;line-height:1.3;font-variant-numeric:tabular-nums}
 .card span{color:var(--soft);font-size:13px}
-.grid{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(360px,100%),1fr));gap:14px;align-items:start}
+.grid{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(360px,100%),1fr));gap:14px;align-items:start;grid-auto-flow:dense}
 .box{background:#fff;border:1px solid var(--rule);border-radius:8px;padding:12px 14px;min-width:0;margin:0}
 .wide{grid-column:1/-1}
 .scroll{overflow-x:auto}
@@ -42,7 +42,7 @@ tr:last-child td{border-bottom:0}
 footer{color:var(--soft);font-size:13px;margin-top:28px}
 footer ul{margin:4px 0 0;padding-left:18px}
 @media(max-width:560px){main{padding:16px 12px 32px}h1{font-size:21px}.box{padding:10px}
-.cards{grid-template-columns:1fr 1fr;gap:8px}.card b{font-size:18px}table{font-size:13px}th,td{padding:4px 5px}}
+.cards{grid-template-columns:1fr 1fr;gap:8px}.card b{font-size:18px}table{font-size:13px}th,td{padding:4px 4px}th:last-child,td:last-child{padding-right:0}}
 """
 
 SCRIPT = """
@@ -138,7 +138,7 @@ def _table(table: Table) -> str:
     head = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in table.head)
     rows = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in table.rows)
     note = f'<p class="note">{html.escape(table.note)}</p>' if table.note else ""
-    wide = " wide" if len(table.head) > 5 else ""
+    wide = " wide" if len(table.head) > 4 else ""
     return (
         f'<div class="box{wide}"><h3>{html.escape(table.title)}</h3><div class="scroll"><table><thead><tr>{head}</tr></thead>'
         f"<tbody>{rows}</tbody></table></div>{note}</div>"

@@ -32,11 +32,19 @@ def show_table(table: tables.Table, console: Console) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    grid = Table(title=table.title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    grid = Table(
+        title=table.title,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+    )
     for i, head in enumerate(table.head):
         grid.add_column(head, justify="left" if i == 0 else "right", no_wrap=i > 0)
     for row in table.rows:
         grid.add_row(*(escape(cell) for cell in row))
+    console.print()
     console.print(grid)
     if table.note:
         console.print(f"[dim]{escape(table.note)}[/]", highlight=False)
@@ -106,7 +114,7 @@ def comparison_page(
         title,
         _lead(measured),
         [
-            html.Section("Predicted against measured", sentence, cards(measured), extra, [*overlay, *scatter]),
+            html.Section("", sentence, cards(measured), extra, [*overlay, *scatter]),
             html.Section("Executed", tables.heading(measured), (), tables.every(measured), figures_of(measured)[3:]),
             html.Section(
                 "Simulated", tables.heading(predicted), (), tables.every(predicted), figures_of(predicted)[3:]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,14 +15,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scenarios.errors import InputError
+from scenarios.workload import Workload
 from serving.records import REQUEST_COLUMNS, STEP_COLUMNS, Records
 
 if TYPE_CHECKING:
-    from scenarios import Scenario
+    from scenarios.schema import Scenario
     from sim.cost import CostModel
 
 FORMAT_VERSION = 1
 EVENTS = ("visible", "preempted", "aborted")
+WORKLOAD_COLUMNS = (
+    "arrival_ns",
+    "prompt_tokens",
+    "output_tokens",
+    "max_tokens",
+    "priority",
+    "tenant",
+    "session",
+    "follows",
+    "think_ns",
+)
 
 
 @dataclass
@@ -29,6 +43,7 @@ class Run:
 
     info: JSON-able: name, way (`simulate` or `execute`), clock, seed, engine, slo, versions, hashes, binding, notes.
     summary: `serving.metrics.summary`. scenario and cost are None for a run that was loaded from a folder.
+    workload: what was sent, so that a saved run can be replayed wherever its folder is.
     """
 
     records: Records
@@ -37,17 +52,20 @@ class Run:
     scenario_yaml: str = ""
     scenario: Scenario | None = None
     cost: CostModel | None = field(default=None, repr=False)
+    workload: Workload | None = field(default=None, repr=False)
 
     @property
     def name(self) -> str:
         return str(self.info.get("name", "run"))
 
 
-def save(run: Run, folder: Path | str, *, extra: dict[str, Any] | None = None) -> Path:
+def save(
+    run: Run, folder: Path | str, *, extra: Mapping[str, Any] | None = None, texts: Mapping[str, str] | None = None
+) -> Path:
     """Writes a result folder: complete or not at all. An older result at this place is replaced, anything else is kept.
 
-    Files: requests.parquet, steps.parquet, events.parquet, scenario.yaml, run.json (`info`) and result.json
-    (the summary under the names of vLLM's benchmark, and `extra`).
+    Files: requests.parquet, steps.parquet, events.parquet, workload.parquet (and segments.parquet where prompts share
+    text), scenario.yaml, run.json (`info`) and result.json (the summary under the names of vLLM's benchmark, and `extra`); `texts` are more files by name, a report for instance.
 
     Raises:
         InputError: the folder holds something that is not a result.
@@ -58,6 +76,8 @@ def save(run: Run, folder: Path | str, *, extra: dict[str, Any] | None = None) -
     part = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
         _write(run, part, extra or {})
+        for name, text in (texts or {}).items():
+            (part / name).write_text(text, encoding="utf-8")
         os.chmod(part, 0o755)
         replace(part, folder)
     except BaseException:
@@ -84,23 +104,75 @@ def replace(part: Path, folder: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _write(run: Run, part: Path, extra: dict[str, Any]) -> None:
+def _write(run: Run, part: Path, extra: Mapping[str, Any]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     r = run.records
     requests = {name: r.requests[name] for name in REQUEST_COLUMNS} | {"tenant": r.tenant, "session": r.session}
-    pq.write_table(pa.table(requests), part / "requests.parquet", compression="zstd")
-    pq.write_table(pa.table({name: r.steps[name] for name in STEP_COLUMNS}), part / "steps.parquet", compression="zstd")
+    steps = {name: r.steps[name] for name in STEP_COLUMNS}
+    for file, columns in (("requests", requests), ("steps", steps)):
+        # Counters and times: differences are half as large as what dictionaries make of them, and quicker.
+        packed = {"use_dictionary": False, "column_encoding": "DELTA_BINARY_PACKED", "compression": "zstd"}
+        pq.write_table(pa.table(columns), part / f"{file}.parquet", **packed)
     rows = np.concatenate([getattr(r, kind) for kind in EVENTS])
     kind = np.repeat(np.arange(len(EVENTS)), [len(getattr(r, kind)) for kind in EVENTS])
     events = {"kind": kind, "replica": rows[:, 0], "step": rows[:, 1], "request": rows[:, 2]}
     pq.write_table(pa.table(events), part / "events.parquet", compression="zstd")
+    if run.workload is not None:
+        _write_workload(run.workload, part)
     (part / "scenario.yaml").write_text(run.scenario_yaml, encoding="utf-8")
     info = {"format_version": FORMAT_VERSION, **run.info, "tenants": list(r.tenants), "records": r.info}
     (part / "run.json").write_text(dumps(info) + "\n", encoding="utf-8")
-    result = {"backend": "servetwin", "model_id": run.info.get("model"), "num_prompts": len(r.requests["status"])}
-    (part / "result.json").write_text(dumps(result | run.summary | extra) + "\n", encoding="utf-8")
+    (part / "result.json").write_text(dumps({**document(run), **extra}) + "\n", encoding="utf-8")
+
+
+def _write_workload(workload: Workload, part: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns: dict[str, Any] = {name: getattr(workload, name) for name in WORKLOAD_COLUMNS}
+    if workload.segment_offset is not None:
+        columns["segments"] = np.diff(workload.segment_offset)
+        # Only equality of keys matters: those that are not text already are written as text.
+        keys = [key if isinstance(key, str) else f"#{key!r}" for key in workload.segment_keys]
+        segments = pa.table({"key": pa.array(keys).dictionary_encode(), "tokens": workload.segment_tokens})
+        pq.write_table(segments, part / "segments.parquet", compression="zstd")
+    about = {"tenants": list(workload.tenants), "concurrency": workload.concurrency, "source": workload.source}
+    table = pa.table(columns).replace_schema_metadata({"servetwin": json.dumps(about)})
+    pq.write_table(table, part / "workload.parquet", compression="zstd")
+
+
+def load_workload(folder: Path | str) -> Workload:
+    """What a saved run was sent.
+
+    Raises:
+        InputError: the folder has none, or it is damaged.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder = Path(folder)
+    try:
+        table = pq.read_table(folder / "workload.parquet")
+        about = json.loads(table.schema.metadata[b"servetwin"])
+        columns = {name: table[name].to_numpy() for name in WORKLOAD_COLUMNS}
+        offset = keys = tokens = None
+        if "segments" in table.column_names:
+            offset = np.concatenate([[0], np.cumsum(table["segments"].to_numpy())]).astype(np.int64)
+            segments = pq.read_table(folder / "segments.parquet")
+            keys, tokens = segments["key"].to_pylist(), segments["tokens"].to_numpy()
+    except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as error:
+        raise InputError(f"{folder}: its workload cannot be read: {str(error).splitlines()[0]}") from None
+    return Workload(
+        **columns,
+        tenants=tuple(about["tenants"]),
+        concurrency=about["concurrency"],
+        segment_offset=offset,
+        segment_keys=keys or (),
+        segment_tokens=tokens,
+        source=about["source"],
+    )
 
 
 def load(folder: Path | str) -> Run:
@@ -157,6 +229,22 @@ def load(folder: Path | str) -> Run:
     )
     text = folder / "scenario.yaml"
     return Run(records, document("result.json"), info, text.read_text(encoding="utf-8") if text.is_file() else "")
+
+
+def document(run: Run) -> dict[str, Any]:
+    """The summary under the names of vLLM's benchmark, and what was run; None where a figure is refused."""
+    about = {
+        "backend": "servetwin",
+        "model_id": run.info.get("model"),
+        "num_prompts": len(run.records.requests["status"]),
+    }
+    names = ("name", "way", "clock", "device", "seed", "scenario_hash", "profile_hash", "cost", "versions", "binding")
+    return {**about, **run.summary, "run": {name: run.info.get(name) for name in names}}
+
+
+def file_name(name: str) -> str:
+    """A scenario's name as the name of a folder."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "run"
 
 
 def dumps(value: Any) -> str:

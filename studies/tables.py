@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from serving.request import Status
+from sim.profile import Profile
 from studies.results import Run
 
 DASH = "–"
@@ -82,16 +84,19 @@ def latency(summary: dict[str, Any], percentiles: Sequence[float] = (50, 90, 95,
     """Latencies, with every refusal explained below."""
     names = (("TTFT", "ttft"), ("TPOT", "tpot"), ("ITL", "itl"), ("E2E", "e2el"), ("queue", "queue"))
     stats = ("mean", *(f"p{p:g}" for p in percentiles))
-    rows, reasons = [], {}
+    rows = []
+    reasons: dict[str, list[str]] = {}
     for title, key in names:
-        cells = [title]
+        cells = [f"{title} (ms)"]
         for stat in stats:
             name = f"{stat}_{key}_ms"
-            cells.append(milliseconds(summary.get(name)))
+            cells.append(number(summary.get(name)))
             if name in summary["refused"]:
-                reasons.setdefault(f"{DASH} {title}: {summary['refused'][name]}", None)
+                why, _, need = summary["refused"][name].partition("; ")
+                reasons.setdefault(f"{title}: {why}", []).append(need)
         rows.append(tuple(cells))
-    return Table("Latency", ("", *stats), rows, "\n".join(reasons))
+    notes = "\n".join(f"{DASH} {why}" + (f"; {', '.join(needs)}" if needs[0] else "") for why, needs in reasons.items())
+    return Table("Latency", ("", *stats), rows, notes)
 
 
 def throughput(run: Run) -> Table:
@@ -165,18 +170,56 @@ def heading(run: Run) -> str:
     return f"{run.name}: {way}; " + ", ".join(part for part in parts if part) + f"; seed {i.get('seed')}"
 
 
+NAMES = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2el": "E2E", "queue": "queue time"}
+
+
+def label(key: str) -> str:
+    """An export key for people: `p95_ttft_ms` reads "p95 TTFT (ms)"."""
+    stat, _, rest = key.partition("_")
+    metric = rest.removesuffix("_ms")
+    if key.endswith("_ms") and metric in NAMES:
+        return f"{stat} {NAMES[metric]} (ms)"
+    if key.endswith("_throughput"):
+        return key.replace("_", " ") + (" (1/s)" if key.startswith("request") else " (tok/s)")
+    return key.replace("_", " ")
+
+
 def side_by_side(rows: Sequence[dict[str, Any]]) -> Table:
     """Live against simulated, from `outcome` rows of a validation."""
-    cells = []
-    for row in rows:
-        show = milliseconds if str(row["metric"]).endswith("_ms") else number
-        cells.append(
-            (
-                str(row["metric"]),
-                show(row["live"]),
-                show(row["simulated"]),
-                percent(row["error"], signed=True),
-                percent(row["noise"]),
-            )
+    cells = [
+        (
+            label(str(row["metric"])),
+            number(row["live"]),
+            number(row["simulated"]),
+            percent(row["error"], signed=True),
+            percent(row["noise"]),
         )
+        for row in rows
+    ]
     return Table("Predicted against measured", ("", "live", "simulated", "error", "noise"), cells)
+
+
+def profile_table(profile: Profile) -> Table:
+    """How good a fit is: errors of shapes that the fit did not see."""
+    rows = [
+        (kind, str(e.observations), percent(e.mape), percent(e.signed_mean, signed=True), percent(e.worst, signed=True))
+        for kind, e in profile.cv_error.items()
+    ]
+    domain = profile.domain
+    note = (
+        f"{profile.model} in {profile.dtype} on {profile.source.device}, {profile.source.clock} clock; "
+        f"{len(profile.measurements)} shapes: 1 to {domain.tokens.max} tokens, up to {domain.decode_sequences.max} decodes "
+        f"with {domain.decode_context.max:,} tokens of context; {len(profile.outliers)} outlying repeats"
+    )
+    return Table(f"Profile {profile.name}", ("steps", "shapes", "MAPE", "mean error", "worst"), rows, note)
+
+
+def conformance_table(found: dict[str, Any]) -> Table:
+    """Scenarios by group: passed, failed, skipped."""
+    names = ("passed", "failed", "skipped")
+    rows = [(group, *(str(tally[name]) for name in names)) for group, tally in found["groups"].items()]
+    rows.append(("all", *(str(found[name]) for name in names)))
+    rows += [(f"{name} scheduler", *(str(t[n]) for n in names)) for name, t in found["schedulers"].items()]
+    reasons = Counter(found["skips"].values())
+    notes = [*found["failures"][:10], *(f"skipped {count}: {reason}" for reason, count in reasons.most_common())]
+    return Table(f"Conformance: {found['steps']:,} steps compared", ("group", *names), rows, "\n".join(notes))

@@ -1,0 +1,473 @@
+"""The `servetwin` command. Results go to stdout, progress and messages to stderr; bad input ends with exit code 2.
+
+Everything heavy is imported inside the command that needs it: a simulation of a whole trace takes seconds, not imports.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from scenarios.schema import Scenario
+    from studies.results import Run
+    from studies.run import Progress
+
+app = typer.Typer(
+    name="servetwin",
+    help="A digital twin of an LLM serving engine: one scheduler, two clocks.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+ScenarioArg = Annotated[str, typer.Argument(metavar="SCENARIO", help="A scenario file, or the name of a shipped one.")]
+Trace = Annotated[Path | None, typer.Option(help="Replay this trace instead of generated requests.")]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Override a field; may be repeated.")
+]
+Seed = Annotated[int | None, typer.Option(help="Instead of the scenario's seed.")]
+Out = Annotated[Path | None, typer.Option(help="Write a result folder with Parquet, JSON and an HTML report.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Device = Annotated[str, typer.Option(help="Device that computes: cpu.")]
+Clock = Annotated[str, typer.Option(help="device: measured step times advance a simulated clock; wall: real time.")]
+Profile = Annotated[str | None, typer.Option(help="A measured cost profile, instead of measuring this machine first.")]
+BENCH = "Options named as in vllm bench serve"
+Rate = Annotated[str | None, typer.Option(help="Requests per second; inf: all at once.", rich_help_panel=BENCH)]
+Burstiness = Annotated[float | None, typer.Option(help="1 is Poisson, below it bursts.", rich_help_panel=BENCH)]
+Concurrency = Annotated[int | None, typer.Option(help="Closed loop of so many clients.", rich_help_panel=BENCH)]
+Prompts = Annotated[int | None, typer.Option(help="Number of requests.", rich_help_panel=BENCH)]
+InputLen = Annotated[int | None, typer.Option("--random-input-len", help="Prompt tokens.", rich_help_panel=BENCH)]
+OutputLen = Annotated[int | None, typer.Option("--random-output-len", help="Answer tokens.", rich_help_panel=BENCH)]
+Goodput = Annotated[list[str] | None, typer.Option(help="ttft:200 tpot:30 e2el:5000 (ms).", rich_help_panel=BENCH)]
+Percentiles = Annotated[str | None, typer.Option("--metric-percentiles", help="50,90,99", rich_help_panel=BENCH)]
+SaveResult = Annotated[bool, typer.Option("--save-result", help="As --out out/NAME.", rich_help_panel=BENCH)]
+SaveDetailed = Annotated[
+    bool, typer.Option("--save-detailed", help="Raw values of each request.", rich_help_panel=BENCH)
+]
+
+
+@app.command()
+def run(
+    scenario: ScenarioArg,
+    trace: Trace = None,
+    set_: Set = None,
+    seed: Seed = None,
+    out: Out = None,
+    as_json: Json = False,
+    request_rate: Rate = None,
+    burstiness: Burstiness = None,
+    max_concurrency: Concurrency = None,
+    num_prompts: Prompts = None,
+    input_len: InputLen = None,
+    output_len: OutputLen = None,
+    goodput: Goodput = None,
+    metric_percentiles: Percentiles = None,
+    save_result: SaveResult = False,
+    save_detailed: SaveDetailed = False,
+) -> None:
+    """Simulate a scenario."""
+    from studies import bench_options
+    from studies.run import simulate
+
+    wanted = bench_options.percentiles(metric_percentiles)
+    overrides = _bench(
+        scenario, trace, set_, request_rate=request_rate, burstiness=burstiness, max_concurrency=max_concurrency,
+        num_prompts=num_prompts, random_input_len=input_len, random_output_len=output_len, goodput=goodput or (),
+    )  # fmt: skip
+    loaded = _load(scenario, trace, overrides, seed)
+    folder = _folder(out, save_result or save_detailed, loaded.name)
+    with _spinner("simulating"):
+        done = simulate(loaded, percentiles=wanted)
+    _finish(done, folder, as_json, save_detailed)
+
+
+@app.command()
+def execute(
+    scenario: ScenarioArg,
+    trace: Trace = None,
+    set_: Set = None,
+    seed: Seed = None,
+    out: Out = None,
+    as_json: Json = False,
+    device: Device = "cpu",
+    clock: Clock = "device",
+    num_prompts: Prompts = None,
+    metric_percentiles: Percentiles = None,
+    save_detailed: SaveDetailed = False,
+) -> None:
+    """Execute a scenario: every step is computed by a real engine."""
+    from studies import bench_options
+    from studies.run import execute as run_on
+
+    wanted = bench_options.percentiles(metric_percentiles)
+    loaded = _load(scenario, trace, _bench(scenario, trace, set_, num_prompts=num_prompts), seed)
+    folder = _folder(out, save_detailed, loaded.name)
+    with _progress() as tell:
+        done = run_on(loaded, device=device, clock=clock, percentiles=wanted, progress=tell)  # type: ignore[arg-type]
+    _finish(done, folder, as_json, save_detailed)
+
+
+@app.command()
+def calibrate(
+    model: Annotated[str, typer.Option(help="A model of the catalog, or a Hugging Face config.json.")],
+    device: Device = "cpu",
+    out: Annotated[Path | None, typer.Option(help="The profile's file; default out/profiles/NAME.json.")] = None,
+    set_: Set = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A coarse grid: seconds instead of minutes.")] = False,
+    repeats: Annotated[int, typer.Option(min=1, help="Measurements of each step shape.")] = 5,
+    as_json: Json = False,
+) -> None:
+    """Measure this machine's step costs for a model and fit a cost profile."""
+    from scenarios import loads
+    from studies import profiles
+    from studies.run import backend
+
+    text = json.dumps(
+        {
+            "name": f"calibrate {model}",
+            "model": model,
+            "hardware": "cpu",
+            "workload": {"requests": 1, "arrivals": "all_at_once", "input": 16, "output": 2},
+        }
+    )
+    overrides = list(set_ or [])
+    if not any(text.startswith(("engine.num_gpu_blocks", "engine.kv")) for text in overrides):
+        overrides.insert(0, "engine.num_gpu_blocks=2049")
+    scenario = loads(text, source="--model", base=Path.cwd(), overrides=overrides)
+    target = out or profiles.CACHE / f"{scenario.model_spec.name}-{device}.json"
+    with _progress() as tell:
+        engine = backend(scenario, device)
+        profile = profiles.measured(
+            scenario, engine, grid="quick" if quick else "standard", repeats=repeats, name=target.stem, progress=tell
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    profile.save(target)
+    if as_json:
+        _print_json(json.loads(profile.model_dump_json(exclude={"measurements"})) | {"file": str(target)})
+        return
+    from studies.report import show_table
+    from studies.tables import profile_table
+
+    show_table(profile_table(profile), _stdout())
+    _say(f"wrote {target}")
+
+
+@app.command()
+def validate(
+    scenario: ScenarioArg,
+    trace: Trace = None,
+    set_: Set = None,
+    seed: Seed = None,
+    out: Out = None,
+    as_json: Json = False,
+    device: Device = "cpu",
+    clock: Clock = "device",
+    repeats: Annotated[int, typer.Option(min=1, help="Executions of the scenario and of each variant.")] = 3,
+    profile: Profile = None,
+    ranking: Annotated[bool, typer.Option(help="Also rank six policies (executes each of them).")] = True,
+    quick: Annotated[bool, typer.Option("--quick", help="Calibrate on a coarse grid.")] = False,
+) -> None:
+    """Execute a scenario several times, simulate it, and compare: schedule, step costs, outcome, ranking."""
+    from sim.profile import load_profile
+    from studies.validate import validate as check
+
+    loaded = _load(scenario, trace, set_ or [], seed)
+    folder = _folder(out, False, loaded.name)
+    given = load_profile(profile) if profile else None
+    with _progress() as tell:
+        found = check(
+            loaded, device=device, clock=clock, repeats=repeats, profile=given,  # type: ignore[arg-type]
+            grid="quick" if quick else "standard", ranking=ranking, progress=tell,
+        )  # fmt: skip
+    if folder is not None:
+        from studies.validate import write
+
+        write(found, folder)
+        _say(f"wrote {folder}")
+    if as_json:
+        _print_json(found.to_dict())
+        return
+    from studies.report import show_table
+
+    console = _stdout()
+    for table in found.tables():
+        show_table(table, console)
+    console.print(found.sentence, highlight=False)
+
+
+@app.command()
+def compare(
+    scenario: Annotated[list[str], typer.Argument(metavar="A.yaml B.yaml ...", help="Scenarios, by file or name.")],
+    set_: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Simulate several scenarios and show them side by side."""
+    from studies.compare import compare as side_by_side
+
+    loaded = [_load(path, None, set_ or [], None) for path in scenario]
+    with _spinner("simulating"):
+        found = side_by_side(loaded)
+    if as_json:
+        _print_json(found.to_dict())
+        return
+    from studies.report import show_table
+
+    console = _stdout()
+    show_table(found.table(), console)
+    for sentence in found.sentences():
+        console.print(sentence, highlight=False)
+
+
+@app.command()
+def init(name: Annotated[str, typer.Argument(help="Name of the scenario; NAME.yaml is written here.")]) -> None:
+    """Write a commented scenario to start from."""
+    from scenarios import InputError, template
+
+    path = Path(name if name.endswith((".yaml", ".yml")) else f"{name}.yaml")
+    text = template("demo").replace("\nname: demo\n", f"\nname: {json.dumps(path.stem)}\n")
+    for command in ("run", "execute", "validate"):
+        text = text.replace(f"servetwin {command} demo", f"servetwin {command} {path.name}")
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise InputError(f"{path}: exists already; choose another name") from None
+    typer.echo(str(path))
+
+
+@app.command()
+def replay(
+    log: Annotated[Path, typer.Argument(metavar="LOG", help="The result folder of a run.")], as_json: Json = False
+) -> None:
+    """Decide a recorded run again with its own step durations: the schedule must come out identical."""
+    from serving.config import EngineConfig
+    from sim.replay import replay as decide
+    from studies import results
+
+    recorded = results.load(log)
+    found = decide(recorded.records, results.load_workload(log), EngineConfig(**recorded.info["engine"]))
+    if as_json:
+        _print_json({"identical": found.identical, "steps": found.steps, "first_difference": found.first_difference})
+    else:
+        typer.echo(f"{'identical' if found.identical else 'different'}: {found.steps:,} steps of {recorded.name}")
+        if found.first_difference:
+            typer.echo(found.first_difference)
+    if not found.identical:
+        raise typer.Exit(1)
+
+
+@app.command()
+def conformance(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Recorded scheduler traces.")], as_json: Json = False
+) -> None:
+    """Compare our schedulers' decisions with recorded ones, step by step."""
+    from studies.conformance import run as drive
+    from studies.tables import conformance_table
+
+    with _spinner("driving recorded traces"):
+        found = drive(directory)
+    if as_json:
+        _print_json(found.to_dict())
+    else:
+        from studies.report import show_table
+
+        show_table(conformance_table(found.to_dict()), _stdout())
+    if found.failed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def report(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The result folder of a run.")], as_json: Json = False
+) -> None:
+    """Render a finished run again: on the terminal and as DIR/report.html."""
+    from studies import report as reports
+    from studies import results
+
+    loaded = results.load(directory)
+    path = reports.write(loaded, directory)
+    if as_json:
+        _print_json(results.document(loaded))
+        return
+    reports.show(loaded, _stdout())
+    _say(f"wrote {path}")
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON schema of a scenario, for editors."""
+    from scenarios import json_schema
+
+    _print_json(json_schema())
+
+
+@app.command(name="app")
+def dashboard(port: Annotated[int, typer.Option(help="Port on localhost.")] = 8501) -> None:
+    """Open the dashboard on this machine."""
+    import importlib.util
+    import subprocess
+
+    from scenarios import InputError
+
+    found = importlib.util.find_spec("app")
+    if importlib.util.find_spec("streamlit") is None or found is None or found.origin is None:
+        raise InputError("the dashboard needs streamlit, which is not installed: pip install 'servetwin[app]'")
+    options = ("--server.address=localhost", f"--server.port={port}", "--browser.gatherUsageStats=false")
+    raise typer.Exit(subprocess.call([sys.executable, "-m", "streamlit", "run", found.origin, *options]))
+
+
+@app.command()
+def demo(
+    trace: Trace = None,
+    out: Annotated[Path, typer.Option(help="Result folder.")] = Path("out/demo"),
+    seed: Seed = None,
+    as_json: Json = False,
+) -> None:
+    """Calibrate this machine, simulate AND execute the demo scenario, and show both side by side."""
+    from studies import results
+    from studies.demo import demo as play
+
+    loaded = _load("demo", trace, [], seed)
+    results.check_target(out)
+    with _progress() as tell:
+        found = play(loaded, out, progress=tell)
+    if as_json:
+        _print_json(found.to_dict())
+        return
+    from studies.report import show_table
+
+    console = _stdout()
+    for table in found.tables():
+        show_table(table, console)
+    console.print(found.sentence, highlight=False)
+    _say(f"wrote {out / 'report.html'}")
+
+
+def _load(scenario: str, trace: Path | None, overrides: list[str], seed: int | None) -> Scenario:
+    import scenarios
+
+    return scenarios.load(scenario, overrides=overrides, trace=trace, seed=seed)
+
+
+def _bench(scenario: str, trace: Path | None, given: list[str] | None, **options: Any) -> list[str]:
+    """Overrides of options in vLLM's names; what was given with --set comes last and wins."""
+    if not any(value not in (None, ()) for value in options.values()):
+        return list(given or [])
+    from scenarios import documents
+    from studies import bench_options
+
+    path = Path(scenario)
+    replays = trace is not None or (path.is_file() and bench_options.replays(documents.read_mapping(path)))
+    return [*bench_options.overrides(**options, replays=replays), *(given or [])]
+
+
+def _folder(out: Path | None, save: bool, name: str) -> Path | None:
+    """Where to write results, checked before any work."""
+    if out is None and not save:
+        return None
+    from studies.results import check_target, file_name
+
+    folder = out if out is not None else Path("out") / file_name(name)
+    check_target(folder)
+    return folder
+
+
+def _finish(done: Run, folder: Path | None, as_json: bool, detailed: bool) -> None:
+    from studies import results
+
+    if folder is not None:
+        from serving.metrics import arrays
+        from studies import html, report
+
+        extra = arrays(done.records) if detailed else {}
+        results.save(done, folder, extra=extra, texts={"report.html": html.render(report.page(done))})
+        _say(f"wrote {folder}")
+    if as_json:
+        _print_json(results.document(done))
+        return
+    from studies.report import show
+
+    show(done, _stdout())
+
+
+def _print_json(value: Any) -> None:
+    from studies.results import dumps
+
+    typer.echo(dumps(value))
+
+
+def _say(text: str) -> None:
+    typer.echo(text, err=True)
+
+
+def _stdout() -> Console:
+    from rich.console import Console
+
+    return Console()
+
+
+@contextmanager
+def _spinner(text: str) -> Iterator[None]:
+    """A sign of life on stderr, where somebody looks."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(text):
+        yield
+
+
+@contextmanager
+def _progress() -> Iterator[Progress | None]:
+    """A progress bar on stderr; None where nobody looks."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), refresh_per_second=2) as bar:
+        task = bar.add_task("starting", total=1.0)
+        yield lambda what, part: bar.update(task, description=what, completed=part)
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Entry point: the exit code is 0, 1 (something compared is different), 2 (bad input), or 130 (interrupted)."""
+    from studies.bench_options import spread
+
+    given = spread(sys.argv[1:] if arguments is None else arguments)
+    try:
+        app(given, prog_name="servetwin")
+    except (ValueError, OSError) as error:
+        from scenarios.errors import InputError
+
+        if isinstance(error, BrokenPipeError):
+            sys.stderr.close()
+            sys.exit(0)
+        if not isinstance(error, InputError | OSError):
+            raise
+        _say(f"servetwin: {error}")
+        sys.exit(2)
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,224 @@
+"""One scenario, run: simulated on a cost model, or executed on a device."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from dataclasses import asdict
+from importlib import metadata
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+import scenarios
+from scenarios.errors import InputError
+from scenarios.schema import Scenario
+from scenarios.workload import Workload
+from serving.metrics import summary
+from serving.plan import Executor, StepPlan, StepResult
+from serving.records import Records
+from serving.scheduler import Scheduler
+from sim.cost import CostModel
+from sim.profile import Profile, load_profile
+from sim.profile_cost import ProfileCost
+from sim.roofline import Roofline
+from studies.binding import binding
+from studies.results import Run
+
+if TYPE_CHECKING:
+    from gpu_backend.engine import CpuEngine
+
+Clock = Literal["device", "wall"]
+Progress = Callable[[str, float], None]
+"""Called with what is being done and the part of it that is, 0 to 1."""
+
+DEVICES = ("cpu",)
+
+
+def cost_of(scenario: Scenario) -> CostModel:
+    """The step costs that the scenario asks for.
+
+    Raises:
+        InputError: there is no such profile.
+    """
+    if scenario.cost.source == "profile":
+        return ProfileCost(load_profile(str(scenario.cost.profile)))
+    return Roofline(scenario.model_spec, scenario.hardware_spec, dtype=scenario.dtype, kv_dtype=scenario.kv_dtype)
+
+
+def simulate(
+    scenario: Scenario,
+    *,
+    workload: Workload | None = None,
+    cost: CostModel | None = None,
+    percentiles: tuple[float, ...] = (50, 90, 95, 99),
+) -> Run:
+    """Runs a scenario on the simulated clock.
+
+    workload: the scenario's own, if it was generated before. cost: instead of what the scenario asks for.
+    """
+    from sim.cluster import simulate as run
+
+    workload = scenarios.generate(scenario) if workload is None else workload
+    cost = cost_of(scenario) if cost is None else cost
+    records = run(
+        scenario.engine_config(),
+        workload,
+        cost,
+        replicas=scenario.replicas,
+        router=scenario.router,
+        horizon_ns=None if scenario.horizon is None else round(scenario.horizon * 1e9),
+    )
+    return describe(scenario, workload, records, way="simulate", clock="simulated", cost=cost, percentiles=percentiles)
+
+
+def execute(
+    scenario: Scenario,
+    *,
+    device: str = "cpu",
+    clock: Clock = "device",
+    workload: Workload | None = None,
+    engine: CpuEngine | None = None,
+    cost: CostModel | None = None,
+    percentiles: tuple[float, ...] = (50, 90, 95, 99),
+    progress: Progress | None = None,
+) -> Run:
+    """Runs a scenario on a device: every step is really computed.
+
+    clock: `device` (measured step times advance a simulated clock) or `wall` (real time; arrivals wait).
+    engine: one that was built before, for the same model and KV memory. cost: explains busy time in the report.
+
+    Raises:
+        InputError: a device or clock that there is not, or the backend is not installed.
+    """
+    workload = scenarios.generate(scenario) if workload is None else workload
+    engine = backend(scenario, device, clock) if engine is None else engine
+    config = scenario.engine_config()
+    tokens = int(np.minimum(workload.output_tokens, workload.max_tokens).sum())
+    told = _Told(progress, tokens)
+    counted = [_Counted(executor, told) for executor in _replicas(engine, scenario.replicas)]
+    if clock == "device":
+        from sim.cluster import run_on_executors
+
+        horizon = None if scenario.horizon is None else round(scenario.horizon * 1e9)
+        records = run_on_executors(config, workload, counted, router=scenario.router, horizon_ns=horizon)
+    else:
+        from gpu_backend.live import run_wall
+
+        if scenario.replicas > 1:
+            raise InputError("--clock wall runs one replica on one device; use --clock device for several")
+        records = run_wall(config, workload, counted[0], make_scheduler=Scheduler)
+    run = describe(
+        scenario, workload, records, way="execute", clock=clock, cost=cost, device=device, percentiles=percentiles
+    )
+    run.info["backend"] = engine.info()
+    return run
+
+
+def backend(scenario: Scenario, device: str = "cpu", clock: Clock = "device") -> CpuEngine:
+    """The real engine that executes a scenario.
+
+    Raises:
+        InputError: the device is not supported here, or torch is not installed.
+    """
+    if device not in DEVICES:
+        raise InputError(f"--device: found {device}, allowed: {', '.join(DEVICES)}")
+    if clock not in ("device", "wall"):
+        raise InputError(f"--clock: found {clock}, allowed: device, wall")
+    try:
+        from gpu_backend.engine import CpuEngine
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"executing needs the real engine, and {error.name} is not installed: pip install 'servetwin[gpu]'"
+        ) from None
+    section = scenario.engine
+    return CpuEngine(
+        scenario.model_spec,
+        scenario.engine_config(),
+        dtype=section.dtype,
+        kv_dtype=section.kv_cache_dtype,
+        seed=scenario.seed,
+        clock="cpu" if clock == "device" else "wall",
+    )
+
+
+def describe(
+    scenario: Scenario,
+    workload: Workload,
+    records: Records,
+    *,
+    way: str,
+    clock: str,
+    cost: CostModel | None,
+    device: str | None = None,
+    percentiles: tuple[float, ...] = (50, 90, 95, 99),
+) -> Run:
+    """Records with their summary and all that a reader needs to judge them."""
+    config = scenario.engine_config()
+    slo = scenario.slo
+    price = scenario.prices.gpu_hour
+    figures = summary(records, percentiles, slo, config, usd_per_hour=price or None)
+    profile = getattr(cost, "profile", None)
+    info: dict[str, Any] = {
+        "name": scenario.name,
+        "description": scenario.description,
+        "way": way,
+        "clock": clock,
+        "device": device,
+        "seed": scenario.seed,
+        "model": scenario.model_spec.name,
+        "hardware": scenario.hardware_spec.name if way == "simulate" else None,
+        "replicas": scenario.replicas,
+        "router": scenario.router,
+        "engine": asdict(config),
+        "slo": {"ttft": slo.ttft, "tpot": slo.tpot, "e2e": slo.e2e},
+        "workload": workload.source,
+        "cost": cost.name if cost is not None else None,
+        "percentiles": list(percentiles),
+        "scenario_hash": scenario.hash()[:16],
+        "profile_hash": profile.hash() if isinstance(profile, Profile) else None,
+        "versions": versions(),
+        "binding": binding(records, config, cost, figures["duration"]),
+        "notes": [],
+    }
+    return Run(records, figures, info, scenario.to_yaml(), scenario, cost, workload)
+
+
+def versions() -> dict[str, str]:
+    try:
+        own = metadata.version("servetwin")
+    except metadata.PackageNotFoundError:
+        own = "source tree"
+    return {"servetwin": own, "python": platform.python_version(), "numpy": np.__version__}
+
+
+def _replicas(engine: CpuEngine, count: int) -> list[Executor]:
+    return [engine, *(engine.replica() for _ in range(count - 1))]
+
+
+class _Told:
+    """How far a run is, by sampled tokens of all replicas."""
+
+    def __init__(self, progress: Progress | None, tokens: int) -> None:
+        self.progress, self.tokens, self.done = progress, max(tokens, 1), 0
+
+    def add(self, sampled: int) -> None:
+        self.done += sampled
+        if self.progress is not None:
+            self.progress("executing", min(1.0, self.done / self.tokens))
+
+
+class _Counted:
+    """An executor that tells what it did."""
+
+    def __init__(self, executor: Executor, told: _Told) -> None:
+        self._executor, self._told, self._sampled = executor, told, 0
+
+    def submit(self, plan: StepPlan) -> None:
+        self._sampled = plan.shape.sampled
+        self._executor.submit(plan)
+
+    def collect(self) -> StepResult:
+        result = self._executor.collect()
+        self._told.add(self._sampled)
+        return result

@@ -1,0 +1,253 @@
+"""Is the prediction true? One scenario executed several times, simulated once, and compared layer by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import scenarios
+from calibration import validate as judged
+from scenarios.errors import InputError
+from scenarios.schema import Scenario
+from serving.records import Records
+from sim.profile import Profile
+from sim.profile_cost import ProfileCost
+from sim.replay import replay
+from studies import html, profiles, report, results, tables
+from studies.results import Run
+from studies.run import Clock, Progress, backend, execute, simulate
+
+BATCHINGS = ("chunked", "prefill_first", "static")
+RANKED_BY = "mean_e2el_ms"
+
+
+@dataclass
+class ValidationReport:
+    """Layers apart: schedule, step costs, outcome beside its noise, matched requests, ranking of policies.
+
+    executed: the repeats. predicted: the simulated run. variants: mean E2E in ms by variant, live ones by repeat.
+    """
+
+    executed: list[Run]
+    predicted: Run
+    schedule: dict[str, Any]
+    cost: judged.StepErrors
+    outcome: list[judged.OutcomeRow]
+    matched: dict[str, judged.Matched]
+    ranking: judged.Ranking | None
+    variants: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def verdict(self) -> str:
+        """`fail` if the replayed schedule differs or a headline metric fails, `void` if the machine was too noisy."""
+        return judged.overall(self.outcome) if self.schedule["identical"] else "fail"
+
+    @property
+    def sentence(self) -> str:
+        """What came of it, in words."""
+        same = "is identical" if self.schedule["identical"] else "DIFFERS"
+        judged_rows = [row for row in self.outcome if row.metric in judged.HEADLINES]
+        said = f"The replayed schedule {same} over {self.schedule['steps']:,} steps."
+        if judged_rows:
+            worst = max(judged_rows, key=lambda row: abs(row.error))
+            said += f" Largest headline error: {tables.label(worst.metric)} {tables.percent(worst.error, signed=True)}"
+            said += f", where repeats differ by {tables.percent(worst.noise)}." if worst.noise is not None else "."
+        meaning = {
+            "pass": "every headline is within 5 % or the noise",
+            "fail": "a headline is off by more than 5 % and the noise",
+            "void": "repeats differ by more than 10 %, so the machine was too busy to tell",
+        }
+        return f"{said} Verdict: {self.verdict} ({meaning[self.verdict]})."
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able; errors are signed fractions, noise unsigned ones."""
+        return {
+            "scenario": self.predicted.info["scenario_hash"],
+            "profile": self.predicted.info["profile_hash"],
+            "clock": self.executed[0].info["clock"],
+            "device": self.executed[0].info["device"],
+            "repeats": len(self.executed),
+            "verdict": self.verdict,
+            "schedule": self.schedule,
+            "cost": {
+                "by_kind": {kind: errors._asdict() for kind, errors in self.cost.by_kind.items()},
+                "worst": [step._asdict() for step in self.cost.worst],
+                "extrapolated_steps": self.cost.extrapolated,
+            },
+            "outcome": [row._asdict() for row in self.outcome],
+            "matched": {name: found._asdict() for name, found in self.matched.items()},
+            "ranking": self.ranking._asdict() | {"by": RANKED_BY, "variants": self.variants} if self.ranking else None,
+            "not_modelled": list(judged.NOT_MODELLED),
+        }
+
+    def tables(self) -> list[tables.Table]:
+        """The same for people."""
+        found = [self.schedule_table(), tables.side_by_side([row._asdict() for row in self.outcome]), self.cost_table()]
+        rows = [
+            (m, str(x.requests), tables.percent(x.mape), tables.number(x.pearson_r)) for m, x in self.matched.items()
+        ]
+        found.append(tables.Table("Request by request", ("", "matched", "MAPE", "Pearson r"), rows))
+        return [*found, self.ranking_table()] if self.ranking else found
+
+    def schedule_table(self) -> tables.Table:
+        same = "identical" if self.schedule["identical"] else "DIFFERENT"
+        note = self.schedule["first_difference"] or ""
+        rows = [("replayed schedule", same), ("steps", f"{self.schedule['steps']:,}"), ("verdict", self.verdict)]
+        return tables.Table("Schedule", ("", ""), rows, note)
+
+    def cost_table(self) -> tables.Table:
+        rows = [
+            (
+                kind,
+                f"{e.steps:,}",
+                tables.percent(e.total, signed=True),
+                tables.percent(e.mape),
+                tables.percent(e.share_of_time),
+            )
+            for kind, e in self.cost.by_kind.items()
+        ]
+        return tables.Table("Step costs", ("", "steps", "error of sum", "MAPE", "share of time"), rows)
+
+    def ranking_table(self) -> tables.Table:
+        assert self.ranking is not None
+        rows = []
+        for name, found in sorted(self.variants.items(), key=lambda item: float(np.mean(item[1]["live"]))):
+            live = float(np.mean(found["live"]))
+            noise = tables.percent(judged.noise(found["live"]))
+            rows.append((name, tables.number(live), tables.number(found["simulated"]), noise))
+        tau = self.ranking.kendall_tau
+        note = (
+            f"Kendall's tau {tables.number(tau)} over {self.ranking.pairs} pairs that differ by more than their noise"
+        )
+        return tables.Table("Policies by mean E2E (ms)", ("", "live", "simulated", "noise"), rows, note)
+
+
+def validate(
+    scenario: Scenario,
+    *,
+    device: str = "cpu",
+    clock: Clock = "device",
+    repeats: int = 3,
+    profile: Profile | None = None,
+    grid: str = "standard",
+    ranking: bool = True,
+    profile_folder: Path = profiles.CACHE,
+    progress: Progress | None = None,
+) -> ValidationReport:
+    """Executes a scenario `repeats` times and each policy variant as often, and compares with the simulation.
+
+    profile: step costs; measured on this machine first if not given (and kept in `profile_folder`).
+
+    Raises:
+        InputError: fewer than one repeat, or the backend cannot run it.
+    """
+    if repeats < 1:
+        raise InputError(f"--repeats: found {repeats}, at least 1 is needed")
+    workload = scenarios.generate(scenario)
+    engine = backend(scenario, device, clock)
+    if profile is None:
+        measuring = engine if clock == "device" else backend(scenario, device)
+        profile = profiles.kept(scenario, measuring, grid=grid, folder=profile_folder, progress=progress)  # type: ignore[arg-type]
+    cost = ProfileCost(profile)
+    variants = variants_of(scenario) if ranking else {}
+    base = next((name for name, v in variants.items() if v.engine_config() == scenario.engine_config()), "")
+    queue = {"": scenario} | {name: v for name, v in variants.items() if name != base}
+    live: dict[str, list[Run]] = {name: [] for name in queue}
+    total, done = repeats * len(queue), 0
+    for _ in range(repeats):  # round by round, so that a slow minute of the machine meets every variant
+        for name, variant in queue.items():
+
+            def tell(what: str, part: float, name: str = name, done: int = done) -> None:
+                if progress is not None:
+                    progress(f"{what} {name or scenario.name}", (done + part) / total)
+
+            live[name].append(
+                execute(variant, device=device, clock=clock, workload=workload, engine=engine, cost=cost, progress=tell)
+            )
+            done += 1
+    predicted = {name: simulate(variant, workload=workload, cost=cost) for name, variant in queue.items()}
+    executed = live[""]
+    ranked, shown = None, {}
+    if ranking:
+        by_name = {name: ("" if name == base else name) for name in variants}
+        shown = {
+            name: {
+                "live": [run.summary[RANKED_BY] for run in live[key]],
+                "simulated": predicted[key].summary[RANKED_BY],
+            }
+            for name, key in by_name.items()
+        }
+        shown = {n: v for n, v in shown.items() if v["simulated"] is not None and None not in v["live"]}
+        ranked = judged.ranking({n: v["live"] for n, v in shown.items()}, {n: v["simulated"] for n, v in shown.items()})
+    return ValidationReport(
+        executed,
+        predicted[""],
+        _schedule(executed, workload, scenario),
+        judged.step_errors(executed[0].records.steps, cost),
+        judged.outcome([run.summary for run in executed], predicted[""].summary),
+        _matched(executed[0].records, predicted[""].records),
+        ranked,
+        shown,
+    )
+
+
+def write(found: ValidationReport, folder: Path) -> Path:
+    """Writes a result folder: the first executed run, both runs side by side in report.html, and validation.json."""
+    page = report.comparison_page(
+        f"{found.predicted.name}: predicted against measured",
+        found.predicted,
+        found.executed[0],
+        found.tables(),
+        found.sentence,
+    )
+    texts = {"report.html": html.render(page), "validation.json": results.dumps(found.to_dict()) + "\n"}
+    return results.save(found.executed[0], folder, texts=texts)
+
+
+def variants_of(scenario: Scenario) -> dict[str, Scenario]:
+    """Three batchings with and without prefix cache; all else, and every drawn request, the same."""
+    found = {}
+    for batching in BATCHINGS:
+        for cache in (True, False):
+            section = scenario.engine.model_copy(update={"batching": batching, "enable_prefix_caching": cache})
+            name = f"{batching}, prefix cache {'on' if cache else 'off'}"
+            found[name] = scenario.model_copy(update={"engine": section, "name": f"{scenario.name}: {name}"})
+    return found
+
+
+def _schedule(runs: Sequence[Run], workload: Any, scenario: Scenario) -> dict[str, Any]:
+    """Every repeat replayed with its own durations: identical only if all are."""
+    steps, first = 0, None
+    for run in runs:
+        found = replay(run.records, workload, scenario.engine_config())
+        steps += found.steps
+        if not found.identical and first is None:
+            first = found.first_difference
+    return {"identical": first is None, "steps": steps, "first_difference": first}
+
+
+def _matched(live: Records, simulated: Records) -> dict[str, judged.Matched]:
+    found = {}
+    for name, metric in (("TTFT", "ttft"), ("TPOT", "tpot"), ("E2E", "e2e")):
+        a = judged.matched(_by_request(live, metric), _by_request(simulated, metric))
+        if a is not None:
+            found[name] = a
+    return found
+
+
+def _by_request(records: Records, metric: str) -> NDArray[np.float64]:
+    """Seconds by request, NaN where the metric is not defined."""
+    r = records.requests
+    ends = r["first_token_ns"] if metric == "ttft" else r["finish_ns"]
+    begins = r["first_token_ns"] if metric == "tpot" else r["arrival_ns"]
+    values = (ends - begins) / 1e9
+    defined = records.finished.copy()
+    if metric == "tpot":
+        defined &= r["output_tokens"] > 1
+        values = values / np.maximum(r["output_tokens"] - 1, 1)
+    return np.where(defined, values, np.nan)
