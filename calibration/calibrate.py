@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 import numpy as np
 
-from calibration.features import steps_to_observations
 from calibration.fit import Fitter
 from calibration.measure import Grid, Progress, Stepper, grid, measure
 from serving.config import EngineConfig
 from serving.plan import StepShape
 from sim.profile import Domain, Measurement, Outlier, Profile, Range, Source, data_hash
-
-__all__ = ["calibrate", "profile_of", "steps_to_observations"]
 
 
 def calibrate(
@@ -55,7 +52,7 @@ def profile_of(
     *,
     name: str,
     model: str,
-    info: dict[str, object],
+    info: Mapping[str, object],
     block_size: int | None = None,
     seed: int = 0,
     created: str | None = None,
@@ -63,17 +60,10 @@ def profile_of(
     """Fits a profile to what was measured; `info` is `Stepper.info()`."""
     fitted = Fitter(seed=seed).fit([m.shape for m in measurements], [float(m.ns) for m in measurements])
     residuals = np.percentile(fitted.residuals_, np.arange(101))
-    threads, versions = info.get("threads"), info.get("versions")
     return Profile(
         name=name,
         created=created or datetime.now(UTC).isoformat(timespec="seconds"),
-        source=Source(
-            backend=str(info.get("backend", "unknown")),
-            device=str(info.get("device", "unknown")),
-            clock=str(info.get("clock", "unknown")),
-            threads=threads if isinstance(threads, int) else None,
-            versions={str(k): str(v) for k, v in versions.items()} if isinstance(versions, dict) else {},
-        ),
+        source=_source(info),
         model=model,
         dtype=str(info.get("dtype", "unknown")),
         kv_dtype=str(info.get("kv_dtype", "unknown")),
@@ -87,6 +77,18 @@ def profile_of(
         outliers=tuple(outliers),
         measurements=tuple(measurements),
         data_hash=data_hash(measurements),
+    )
+
+
+def _source(info: Mapping[str, object]) -> Source:
+    """What has a place of its own in the schema goes there, the rest stays by name."""
+    known = ("device", "clock", "threads", "dtype", "kv_dtype", "model")
+    threads = info.get("threads")
+    return Source(
+        device=str(info.get("device", "unknown")),
+        clock=str(info.get("clock", "unknown")),
+        threads=threads if isinstance(threads, int) else None,
+        details={name: str(value) for name, value in info.items() if name not in known},
     )
 
 

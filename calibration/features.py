@@ -18,7 +18,8 @@ class Observations:
     """Columns of `(n,)` float64, one row a step.
 
     tokens: rows of the dense layers. chunks: prefill chunks. pairs: query x context pairs of prefill attention.
-    prefill_context: sum over chunks of the cached tokens before them. The rest as in `StepShape`.
+    prefill_context: sum over chunks of the cached tokens before them. The rest as in `StepShape`. A chunk of one token
+    counts as a decode: engines run it through the same kernel.
     """
 
     tokens: Column
@@ -43,18 +44,21 @@ class Observations:
 
 def shapes_to_observations(shapes: Sequence[StepShape]) -> Observations:
     """One row a shape."""
-    rows = [
-        (
-            s.tokens,
-            len(s.prefill),
-            s.prefill_attention,
-            sum(c for _, c in s.prefill),
-            s.decode_sequences,
-            s.decode_context,
-            s.sampled if s.prefill else s.decode_sequences,
+    rows = []
+    for s in shapes:
+        single = [c for q, c in s.prefill if q == 1]
+        longer = [(q, c) for q, c in s.prefill if q > 1]
+        rows.append(
+            (
+                s.tokens,
+                len(longer),
+                sum(q * c + q * (q + 1) // 2 for q, c in longer),
+                sum(c for _, c in longer),
+                s.decode_sequences + len(single),
+                s.decode_context + sum(single),
+                s.sampled if s.prefill else s.decode_sequences,
+            )
         )
-        for s in shapes
-    ]
     return Observations(*np.array(rows, dtype=np.float64).reshape(-1, 7).T)
 
 

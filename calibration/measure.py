@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from serving.config import EngineConfig
 from serving.plan import StepShape
@@ -41,21 +42,25 @@ def grid(engine: EngineConfig, size: Grid = "standard") -> list[StepShape]:
     if fine:  # one long context among short ones
         shapes += [_decodes(n, contexts[0], contexts[-1]) for n in batches[1::2]]
     for turn, query in enumerate(queries):
-        shapes += [
-            StepShape(((query, int((window - query) * part)),), sampled=1)
-            for part in ((0, 0.3, 0.9) if fine else (0, 0.6))
-        ]
-        shapes.append(StepShape(((query, 0),), sampled=0))
-        parts = (2, 4, 8)[turn % 3]
-        if query >= 4 * parts:
+        shapes.append(StepShape(((query, 0),), sampled=1))
+        # Long chunks take longest, and what only they can show is the dense table: other terms come from shorter ones.
+        short = 2 * query <= budget
+        if turn % 2 == 0 and short:
+            before = [int((window - query) * share) for share in ((0.3, 0.9) if fine else (0.6,))]
+            shapes += [StepShape(((query, context),), sampled=1) for context in before]
+        if turn % 3 == 0 and 4 * query < budget:
+            shapes.append(StepShape(((query, 0),), sampled=0))
+        parts = (2, 8)[turn // 2 % 2]
+        if turn % 2 == 0 and short and query >= 2 * parts:
             shapes.append(_chunked(query, parts))
         # Mixed steps of so many tokens in all: few, some and most decodes, contexts in turn.
         below = [n for n in batches if n < query]
-        for k in (0, len(below) // 2, len(below) - 1) if fine else (turn % max(1, len(below)),):
-            if below:
-                n, before = below[k], (window // 4) * ((turn + k) % 3)
+        many = fine and short
+        for k in (0, len(below) // 2, len(below) - 1) if many else (turn % max(1, len(below)),):
+            if below and (many or query < budget):
+                n, context = below[k], (window // 4) * ((turn + k) % 3)
                 decodes = _decodes(n, contexts[(turn + k) % (len(contexts) - 1)])
-                prompt = (query - n, min(before, window - query))
+                prompt = (query - n, min(context, window - query))
                 shapes.append(decodes._replace(prefill=(prompt,), sampled=n + (turn + k) % 2))
     return [s for s in dict.fromkeys(shapes) if _possible(s, engine)]
 
@@ -71,24 +76,23 @@ def measure(
     """Median duration of each shape, and the repeats that stand apart.
 
     Rounds go through all shapes, each in an order of its own, so that a slow minute of the machine is spread over shapes
-    and not mistaken for the cost of one of them. The first round warms up and does not count.
+    and not mistaken for the cost of one of them. The first round warms up and does not count. What steps in a row have
+    in common, whatever their shapes, is the machine's and is taken out (`steady`).
 
     Args:
         progress: called with (steps done, steps in all) after each step.
     """
     rng = np.random.default_rng(seed)
     total = len(shapes) * (repeats + 1)
-    times = np.zeros((repeats + 1, len(shapes)), dtype=np.int64)
-    done = 0
-    for row in times:
-        for i in rng.permutation(len(shapes)).tolist():
-            row[i] = stepper.measure(shapes[i])
-            done += 1
-            if progress is not None:
-                progress(done, total)
+    order = np.array([rng.permutation(len(shapes)) for _ in range(repeats + 1)])
+    times = np.zeros(order.shape, dtype=np.int64)
+    for done, (turn, i) in enumerate(zip(*_visits(order), strict=True), start=1):
+        times[turn, i] = stepper.measure(shapes[i])
+        if progress is not None:
+            progress(done, total)
     measurements, outliers = [], []
-    for shape, ns in zip(shapes, times[1:].T, strict=True):
-        median = float(np.median(ns))
+    for shape, ns, calm in zip(shapes, times[1:].T, steady(times[1:], order[1:]).T, strict=True):
+        median = float(np.median(calm))
         measured = Measurement(
             **shape._asdict(),
             ns=round(median),
@@ -97,9 +101,38 @@ def measure(
         )
         measurements.append(measured)
         # Six median deviations, and a tenth at least: with five quiet repeats the deviation itself is tiny.
-        limit = max(6.0 * float(np.median(np.abs(ns - median))), 0.1 * median)
-        outliers += [Outlier(shape=measured, ns=int(value)) for value in ns if abs(value - median) > limit]
+        limit = max(6.0 * float(np.median(np.abs(calm - median))), 0.1 * median)
+        found = np.abs(calm - median) > limit
+        outliers += [Outlier(shape=measured, ns=int(value)) for value in ns[found]]
     return measurements, outliers
+
+
+def steady(times: NDArray[np.int64], order: NDArray[np.int64], neighbours: int = 5) -> NDArray[np.float64]:
+    """Durations with the machine's slow and fast moments taken out; both arguments and the result are `(rounds, shapes)`.
+
+    On a shared machine the steps of a second or so are slow or fast together (correlation 0.5 from one step to the next was
+    seen), though their order is random. Each duration is divided by the median of how much its neighbours in time, five
+    on either side, differ from their own shapes' medians; twice, as those medians improve. A step's own deviation
+    is not part of it, so noise of single steps stays what it is.
+    """
+    turns, visited = _visits(order)
+    log = np.log(times[turns, visited].astype(np.float64))
+    common = np.zeros_like(log)
+    result = times.astype(np.float64)
+    for _ in range(2):
+        off = log - np.log(np.median(result, axis=0))[visited]
+        for k in range(len(off)):
+            around = np.concatenate([off[max(0, k - neighbours) : k], off[k + 1 : k + 1 + neighbours]])
+            common[k] = np.median(around) if len(around) else 0.0
+        # Only differences matter: a median over all steps of zero keeps the level of the whole run.
+        result[turns, visited] = np.exp(log - common + np.median(common))
+    return result
+
+
+def _visits(order: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Round and shape of each measurement, in the order in which they were made."""
+    rounds, shapes = order.shape
+    return np.repeat(np.arange(rounds), shapes), order.ravel()
 
 
 def _ladder(limit: int, fine: bool) -> list[int]:

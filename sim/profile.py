@@ -25,13 +25,15 @@ class _Part(BaseModel):
 
 
 class Source(_Part):
-    """Where the durations come from. A profile is only comparable with runs of the same kind."""
+    """Where the durations come from. A profile is only comparable with runs of the same kind.
 
-    backend: str
+    details: whatever else the machine says of itself: its name, kernels, versions.
+    """
+
     device: str
     clock: str
     threads: int | None = None
-    versions: dict[str, str] = {}
+    details: dict[str, str] = {}
 
 
 class Range(_Part):
@@ -207,4 +209,5 @@ def load_profile(source: Path | str) -> Profile:
     try:
         return Profile.model_validate_json(text)
     except ValidationError as error:
-        raise InputError(one_message(error, data, where)) from None
+        inside, problem = one_message(error, data)
+        raise InputError(f"{where}: {inside or 'profile'}: {problem}") from None

@@ -33,17 +33,22 @@ class ProfileCost(TabledCost):
 
     def _chunk(self, query: int, context: int) -> float:
         pairs = query * context + query * (query + 1) // 2
-        return self._chunk_ns + pairs * self._pair_ns + context * self._prefill_context_ns
+        ns = self._chunk_ns + pairs * self._pair_ns + context * self._prefill_context_ns
+        if query > 1:
+            return ns
+        # Engines run a chunk of one token through the decode kernel. Never dearer than two tokens, which are a chunk.
+        return min(ns, self._sequence_ns + context * self._context_ns)
 
     def terms(self, shape: StepShape) -> dict[str, float]:
         """Nanoseconds by term."""
         rows = shape.sampled if shape.prefill else shape.decode_sequences
-        chunks = len(shape.prefill)
+        longer = [(q, c) for q, c in shape.prefill if q > 1]
         return {
             "dense and fixed": self._token_ns(shape.tokens),
-            "prefill chunks": chunks * self._chunk_ns,
-            "prefill attention": shape.prefill_attention * self._pair_ns,
-            "prefill context": sum(c for _, c in shape.prefill) * self._prefill_context_ns,
+            "prefill chunks": len(longer) * self._chunk_ns,
+            "prefill attention": StepShape(tuple(longer)).prefill_attention * self._pair_ns,
+            "prefill context": sum(c for _, c in longer) * self._prefill_context_ns,
+            "one-token chunks": sum(self._chunk(1, c) for q, c in shape.prefill if q == 1),
             "decode sequences": shape.decode_sequences * self._sequence_ns,
             "decode attention": shape.decode_context * self._context_ns,
             "output head": self._head_ns(rows),

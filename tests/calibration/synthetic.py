@@ -35,13 +35,15 @@ class SyntheticStepper:
         self.calls: list[StepShape] = []
 
     def exact(self, shape: StepShape) -> float:
+        chunks = StepShape(tuple((q, c) for q, c in shape.prefill if q > 1))
+        single = [c for q, c in shape.prefill if q == 1]  # as engines do: one token is a decode
         return (
             self.dense(shape.tokens)
-            + self.chunk * len(shape.prefill)
-            + self.pair * shape.prefill_attention
-            + self.prefill_context * sum(c for _, c in shape.prefill)
-            + self.decode_sequence * shape.decode_sequences
-            + self.decode_context * shape.decode_context
+            + self.chunk * len(chunks.prefill)
+            + self.pair * chunks.prefill_attention
+            + self.prefill_context * sum(c for _, c in chunks.prefill)
+            + self.decode_sequence * (shape.decode_sequences + len(single))
+            + self.decode_context * (shape.decode_context + sum(single))
             + self.head * min(shape.sampled, 1)
             + self.head_row * shape.sampled
         )
@@ -55,11 +57,10 @@ class SyntheticStepper:
 
     def info(self) -> dict[str, object]:
         return {
-            "backend": "synthetic",
             "device": "formula",
-            "clock": "device",
+            "clock": "cpu",
             "threads": 1,
-            "versions": {"numpy": np.__version__},
             "dtype": "bfloat16",
             "kv_dtype": "bfloat16",
+            "seed": 7,
         }

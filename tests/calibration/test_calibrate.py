@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from calibration.calibrate import calibrate, profile_of
-from calibration.measure import grid, measure
+from calibration.measure import grid, measure, steady
 from serving.config import EngineConfig
 from serving.plan import StepShape
-from sim.profile import Profile
+from sim.profile import Profile, Source
 from sim.profile_cost import ProfileCost
 from tests.calibration.synthetic import SyntheticStepper
 
@@ -120,8 +120,7 @@ def test_same_measurements_give_the_same_profile():
 
 def test_profile_keeps_source_domain_and_residuals():
     profile = calibrate(SyntheticStepper(noise=0.05), name="p", model="m", engine=ENGINE)
-    assert profile.source.backend == "synthetic"
-    assert profile.source.threads == 1
+    assert profile.source == Source(device="formula", clock="cpu", threads=1, details={"seed": "7"})
     assert profile.block_size == 16
     assert (profile.domain.tokens.min, profile.domain.tokens.max) == (1, 512)
     assert profile.domain.decode_sequences.max == 32
@@ -153,3 +152,26 @@ def test_grid_holds_only_what_the_engine_could_run(engine, size):
         assert shape.decode_max_context < engine.max_model_len
         assert shape.decode_context + shape.tokens <= engine.usable_blocks * engine.block_size
         assert shape.decode_sequences <= shape.sampled <= shape.decode_sequences + len(shape.prefill)
+
+
+def test_slow_moments_of_the_machine_are_taken_out():
+    rng = np.random.default_rng(0)
+    true = rng.uniform(10e6, 90e6, 80)
+    order = np.array([rng.permutation(80) for _ in range(5)])
+    # Slow spells of about twenty steps, 25 % each, and 2 % of noise of every step.
+    spell = np.repeat(rng.random(20) < 0.4, 20)
+    times = np.zeros((5, 80), dtype=np.int64)
+    for k, (turn, i) in enumerate(zip(np.repeat(np.arange(5), 80), order.ravel(), strict=True)):
+        times[turn, i] = true[i] * (1.25 if spell[k] else 1.0) * np.exp(0.02 * rng.standard_normal())
+
+    def spread_of(ns: np.ndarray) -> float:
+        return float(np.std(np.log(np.median(ns, axis=0) / true)))
+
+    assert spread_of(steady(times, order)) < spread_of(times) / 2
+
+
+def test_a_steady_machine_is_left_alone():
+    rng = np.random.default_rng(0)
+    order = np.array([rng.permutation(30) for _ in range(5)])
+    times = np.tile(np.arange(1, 31) * 1_000_000, (5, 1))
+    assert steady(times, order) == pytest.approx(times)

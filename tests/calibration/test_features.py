@@ -72,3 +72,8 @@ def test_a_step_log_can_be_fitted():
     fitted = Fitter().fit(seen, durations)
     exact = np.array([stepper.exact(s) for s in shapes])
     assert np.abs(fitted.predict(shapes) / exact - 1).mean() < 0.01
+
+
+def test_a_chunk_of_one_token_counts_as_a_decode():
+    as_chunk, as_decode = StepShape(((1, 300), (8, 0)), 4, 1200, 300, 5), StepShape(((8, 0),), 5, 1500, 300, 5)
+    assert (columns(shapes_to_observations([as_chunk])) == columns(shapes_to_observations([as_decode]))).all()

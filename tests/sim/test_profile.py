@@ -18,7 +18,7 @@ def profile(**changes: object) -> Profile:
     fields: dict[str, object] = {
         "name": "machine",
         "created": "2026-01-01T00:00:00+00:00",
-        "source": Source(backend="test", device="none", clock="device"),
+        "source": Source(device="none", clock="cpu"),
         "model": "qwen3-tiny",
         "dtype": "bfloat16",
         "kv_dtype": "bfloat16",
@@ -32,7 +32,13 @@ def profile(**changes: object) -> Profile:
         ),
         "dense": ((1, 6e6), (8, 6.5e6), (9, 9e6), (64, 13e6), (512, 60e6)),
         "coefficients": Coefficients(
-            chunk=3e5, pair=9.3, prefill_context=611.7, decode_sequence=2e4, decode_context=801.3, head=2e6, head_row=9e4
+            chunk=3e5,
+            pair=9.3,
+            prefill_context=611.7,
+            decode_sequence=2e4,
+            decode_context=801.3,
+            head=2e6,
+            head_row=9e4,
         ),
         "measurements": measurements,
         "data_hash": data_hash(measurements),
@@ -50,6 +56,12 @@ def test_step_is_the_sum_of_its_terms_by_hand():
     hand = dense + 2 * 3e5 + pairs * 9.3 + 50 * 611.7 + 8 * 2e4 + 2400 * 801.3 + 2e6 + 9 * 9e4
     assert COST.step_ns(shape) == round(hand)
     assert sum(COST.terms(shape).values()) == pytest.approx(hand)
+
+
+def test_a_chunk_of_one_token_costs_what_a_decode_costs():
+    one, decode = StepShape(((1, 300),), 4, 1200, 300, 5), StepShape((), 5, 1500, 300, 5)
+    assert COST.step_ns(one) == COST.step_ns(decode)
+    assert sum(COST.terms(one).values()) == pytest.approx(COST.step_ns(one), abs=1)
 
 
 def test_a_step_without_samples_pays_no_head():
