@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch", reason="the hardware backend needs the gpu extra")
+import torch
 
 from gpu_backend import cpu_kernels
 from gpu_backend.cpu_kernels import TORCH, Kernels

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-
-torch = pytest.importorskip("torch", reason="the hardware backend needs the gpu extra")
-transformers = pytest.importorskip("transformers", reason="transformers is the reference of the decoder")
+import torch
+import transformers
 
 from gpu_backend.cpu_kernels import TORCH
 from gpu_backend.engine import CpuEngine
@@ -47,8 +44,8 @@ def reference(spec: ModelSpec) -> torch.nn.Module:
 
 
 @pytest.fixture(scope="module")
-def references() -> Iterator[dict[str, torch.nn.Module]]:
-    yield {spec.name: reference(spec) for spec in SPECS}
+def references() -> dict[str, torch.nn.Module]:
+    return {spec.name: reference(spec) for spec in SPECS}
 
 
 def engine(spec: ModelSpec, model: torch.nn.Module, **settings: object) -> CpuEngine:
