@@ -68,14 +68,14 @@ def parse_duration(value: object) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """The shortest of the texts that `parse_duration` reads back as exactly so many seconds."""
+    """A short text that `parse_duration` reads back as exactly so many seconds, without a decimal point if it can be."""
     exact = []
     for unit, factor in _SECONDS.items():
         number = f"{Decimal(repr(seconds)) / Decimal(factor):f}"
         text = (number.rstrip("0").rstrip(".") if "." in number else number) + unit
         if parse_duration(text) == seconds:
             exact.append(text)
-    return min(exact, key=len)
+    return min(exact, key=lambda text: ("." in text, len(text)))
 
 
 def parse_rate(value: object) -> float:

@@ -226,7 +226,13 @@ def read_values(file: str, column: str | None) -> Tokens:
 
 
 def _number(value: Any) -> Any:
-    return {"distribution": "fixed", "tokens": value} if isinstance(value, int | float) else value
+    if isinstance(value, int | float):
+        return {"distribution": "fixed", "tokens": value}
+    if not isinstance(value, dict | Section):
+        raise ValueError(
+            f"found {value!r}, but a number of tokens is needed, or a mapping such as {{distribution: uniform, min: 1, max: 9}}"
+        )
+    return value
 
 
 Lengths = Annotated[

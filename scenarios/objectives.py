@@ -21,7 +21,7 @@ RATES = (
     "good_request_fraction",
 )
 
-_FORM = re.compile(r"\s*([a-z][a-z0-9_]*?)\s*(<=|>=)\s*(\S.*?)\s*")
+_FORM = re.compile(r"\s*([a-z][a-z0-9_.]*?)\s*(<=|>=)\s*(\S.*?)\s*")
 _LATENCY = re.compile(r"(.+)_(mean|median|p\d{1,2}(?:\.\d+)?)")
 
 
