@@ -2,16 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import numpy as np
 
 from calibration.fit import Fitter
-from calibration.measure import Grid, Progress, Stepper, grid, measure
+from calibration.measure import Grid, Progress, Rounds, Stepper, grid
 from serving.config import EngineConfig
 from serving.plan import StepShape
 from sim.profile import Domain, Measurement, Outlier, Profile, Range, Source, data_hash
+
+
+class Calibration:
+    """A profile in the making: rounds of measurements, then the fit.
+
+    A validation on a shared machine runs its rounds between the live runs that it will be compared with, so that both meet the
+    same fast and slow minutes; `calibrate` runs them one after another.
+
+    Args:
+        name: of the profile. model: name of the architecture that `stepper` runs.
+        engine: its settings; they bound the grid.
+        shapes: a grid by name, or the shapes themselves.
+    """
+
+    def __init__(
+        self,
+        stepper: Stepper,
+        *,
+        name: str,
+        model: str,
+        engine: EngineConfig,
+        shapes: Grid | Sequence[StepShape] = "standard",
+        seed: int = 0,
+    ) -> None:
+        self.name, self.model, self.engine, self.seed = name, model, engine, seed
+        self._rounds = Rounds(stepper, grid(engine, shapes) if isinstance(shapes, str) else shapes, seed)
+
+    @property
+    def steps(self) -> int:
+        """Steps of one round."""
+        return len(self._rounds.shapes)
+
+    def round(self, progress: Callable[[], None] | None = None) -> None:
+        """Measures every shape once more; the first round warms up and does not count."""
+        self._rounds.run(progress)
+
+    def profile(self) -> Profile:
+        """Fits what was measured, at least two rounds."""
+        measurements, outliers = self._rounds.result()
+        return profile_of(
+            measurements,
+            outliers,
+            name=self.name,
+            model=self.model,
+            info=self._rounds.stepper.info(),
+            block_size=self.engine.block_size,
+            seed=self.seed,
+        )
 
 
 def calibrate(
@@ -25,25 +73,24 @@ def calibrate(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Profile:
-    """Measures a grid of step shapes on `stepper` and fits a profile to it.
+    """Measures step shapes on `stepper`, `repeats` times after a warm-up, and fits a profile to them. See `Calibration`.
 
     Args:
-        name: of the profile. model: name of the architecture that `stepper` runs.
-        engine: its settings; they bound the grid.
-        shapes: a grid by name, or the shapes themselves.
-        progress: called with (steps done, steps in all).
+        progress: called with (steps done, steps in all) after each step.
     """
-    chosen = grid(engine, shapes) if isinstance(shapes, str) else list(shapes)
-    measurements, outliers = measure(stepper, chosen, repeats=repeats, seed=seed, progress=progress)
-    return profile_of(
-        measurements,
-        outliers,
-        name=name,
-        model=model,
-        info=stepper.info(),
-        block_size=engine.block_size,
-        seed=seed,
-    )
+    made = Calibration(stepper, name=name, model=model, engine=engine, shapes=shapes, seed=seed)
+    total = made.steps * (repeats + 1)
+    done = 0
+
+    def tell() -> None:
+        nonlocal done
+        done += 1
+        if progress is not None:
+            progress(done, total)
+
+    for _ in range(repeats + 1):
+        made.round(tell)
+    return made.profile()
 
 
 def profile_of(

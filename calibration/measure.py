@@ -65,46 +65,50 @@ def grid(engine: EngineConfig, size: Grid = "standard") -> list[StepShape]:
     return [s for s in dict.fromkeys(shapes) if _possible(s, engine)]
 
 
-def measure(
-    stepper: Stepper,
-    shapes: Sequence[StepShape],
-    *,
-    repeats: int = 5,
-    seed: int = 0,
-    progress: Progress | None = None,
-) -> tuple[list[Measurement], list[Outlier]]:
-    """Median duration of each shape, and the repeats that stand apart.
+class Rounds:
+    """Measures shapes round by round; more rounds may follow whenever there is time, between other work too.
 
-    Rounds go through all shapes, each in an order of its own, so that a slow minute of the machine is spread over shapes
-    and not mistaken for the cost of one of them. The first round warms up and does not count. What steps in a row have
-    in common, whatever their shapes, is the machine's and is taken out (`steady`).
-
-    Args:
-        progress: called with (steps done, steps in all) after each step.
+    Each round goes through all shapes in an order of its own, so that a slow minute of the machine is spread over shapes and
+    not mistaken for the cost of one of them. The first round warms up and does not count.
     """
-    rng = np.random.default_rng(seed)
-    total = len(shapes) * (repeats + 1)
-    order = np.array([rng.permutation(len(shapes)) for _ in range(repeats + 1)])
-    times = np.zeros(order.shape, dtype=np.int64)
-    for done, (turn, i) in enumerate(zip(*_visits(order), strict=True), start=1):
-        times[turn, i] = stepper.measure(shapes[i])
-        if progress is not None:
-            progress(done, total)
-    measurements, outliers = [], []
-    for shape, ns, calm in zip(shapes, times[1:].T, steady(times[1:], order[1:]).T, strict=True):
-        median = float(np.median(calm))
-        measured = Measurement(
-            **shape._asdict(),
-            ns=round(median),
-            repeats=repeats,
-            spread=float((ns.max() - ns.min()) / median),
-        )
-        measurements.append(measured)
-        # Six median deviations, and a tenth at least: with five quiet repeats the deviation itself is tiny.
-        limit = max(6.0 * float(np.median(np.abs(calm - median))), 0.1 * median)
-        found = np.abs(calm - median) > limit
-        outliers += [Outlier(shape=measured, ns=int(value)) for value in ns[found]]
-    return measurements, outliers
+
+    def __init__(self, stepper: Stepper, shapes: Sequence[StepShape], seed: int = 0) -> None:
+        self.stepper, self.shapes = stepper, list(shapes)
+        self._rng = np.random.default_rng(seed)
+        self._orders: list[NDArray[np.int64]] = []
+        self._times: list[NDArray[np.int64]] = []
+
+    def run(self, progress: Callable[[], None] | None = None) -> None:
+        """One more round; `progress` is called after each step."""
+        order = self._rng.permutation(len(self.shapes))
+        times = np.zeros(len(self.shapes), dtype=np.int64)
+        for i in order.tolist():
+            times[i] = self.stepper.measure(self.shapes[i])
+            if progress is not None:
+                progress()
+        self._orders.append(order)
+        self._times.append(times)
+
+    def result(self) -> tuple[list[Measurement], list[Outlier]]:
+        """Median duration of each shape, and the repeats that stand apart.
+
+        What steps in a row have in common, whatever their shapes, is the machine's and is taken out (`steady`).
+        """
+        times, order = np.array(self._times[1:]), np.array(self._orders[1:])
+        measurements, outliers = [], []
+        for shape, ns, calm in zip(self.shapes, times.T, steady(times, order).T, strict=True):
+            median = float(np.median(calm))
+            measured = Measurement(
+                **shape._asdict(),
+                ns=round(median),
+                repeats=len(ns),
+                spread=float((ns.max() - ns.min()) / median),
+            )
+            measurements.append(measured)
+            # Six median deviations, and a tenth at least: with five quiet repeats the deviation itself is tiny.
+            limit = max(6.0 * float(np.median(np.abs(calm - median))), 0.1 * median)
+            outliers += [Outlier(shape=measured, ns=int(value)) for value in ns[np.abs(calm - median) > limit]]
+        return measurements, outliers
 
 
 def steady(times: NDArray[np.int64], order: NDArray[np.int64], neighbours: int = 5) -> NDArray[np.float64]:

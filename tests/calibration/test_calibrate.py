@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from calibration.calibrate import calibrate, profile_of
-from calibration.measure import grid, measure, steady
+from calibration.calibrate import Calibration, calibrate, profile_of
+from calibration.measure import Rounds, grid, steady
 from serving.config import EngineConfig
 from serving.plan import StepShape
 from sim.profile import Profile, Source
@@ -24,6 +24,13 @@ def unseen(count: int = 200) -> list[StepShape]:
         chunks = tuple((int(rng.integers(1, 200)), int(rng.integers(0, 500))) for _ in range(rng.integers(n == 0, 3)))
         shapes.append(StepShape(chunks, n, n * mean, mean, n + len(chunks)))
     return shapes
+
+
+def measured(stepper: SyntheticStepper, shapes: list[StepShape], rounds: int = 6):
+    campaign = Rounds(stepper, shapes)
+    for _ in range(rounds):
+        campaign.run()
+    return campaign.result()
 
 
 def errors(profile: Profile, stepper: SyntheticStepper) -> np.ndarray:
@@ -91,7 +98,7 @@ def test_a_slow_repeat_is_reported_with_its_shape_and_does_not_move_the_median()
             return 10 * ns if shape == shapes[3] and self.calls.count(shape) == 4 else ns
 
     stepper = Hiccup()
-    measurements, outliers = measure(stepper, shapes)
+    measurements, outliers = measured(stepper, shapes)
     (outlier,) = outliers
     assert outlier.shape.shape == shapes[3]
     assert outlier.ns == 10 * round(stepper.exact(shapes[3]))
@@ -102,7 +109,10 @@ def test_a_slow_repeat_is_reported_with_its_shape_and_does_not_move_the_median()
 def test_each_round_visits_every_shape_in_an_order_of_its_own():
     stepper, ticks = SyntheticStepper(), []
     shapes = grid(ENGINE, "quick")
-    measure(stepper, shapes, repeats=2, progress=lambda done, total: ticks.append((done, total)))
+    calibrate(
+        stepper, name="p", model="m", engine=ENGINE, shapes=shapes, repeats=2,
+        progress=lambda done, total: ticks.append((done, total)),
+    )  # fmt: skip
     n = len(shapes)
     rounds = [stepper.calls[i : i + n] for i in (0, n, 2 * n)]
     assert all(sorted(r) == sorted(shapes) for r in rounds)
@@ -111,7 +121,7 @@ def test_each_round_visits_every_shape_in_an_order_of_its_own():
 
 
 def test_same_measurements_give_the_same_profile():
-    measurements, outliers = measure(SyntheticStepper(noise=0.05), grid(ENGINE, "quick"))
+    measurements, outliers = measured(SyntheticStepper(noise=0.05), grid(ENGINE, "quick"))
     info = SyntheticStepper().info()
     a, b = (profile_of(measurements, outliers, name="p", model="m", info=info, created="t") for _ in range(2))
     assert a.model_dump_json() == b.model_dump_json()
@@ -175,3 +185,14 @@ def test_a_steady_machine_is_left_alone():
     order = np.array([rng.permutation(30) for _ in range(5)])
     times = np.tile(np.arange(1, 31) * 1_000_000, (5, 1))
     assert steady(times, order) == pytest.approx(times)
+
+
+def test_rounds_may_be_spread_over_other_work():
+    stepper = SyntheticStepper(noise=0.02)
+    made = Calibration(stepper, name="p", model="m", engine=ENGINE, shapes="quick")
+    for _ in range(4):
+        made.round()
+        stepper.measure(StepShape((), 1, 10, 10, 1))  # a live run in between
+    profile = made.profile()
+    assert {m.repeats for m in profile.measurements} == {3}
+    assert np.abs(errors(profile, stepper)).mean() < 0.03
