@@ -11,6 +11,8 @@ from scenarios import Scenario
 from scenarios.engine import kv_blocks
 from scenarios.hardware import CATALOG, hardware
 from scenarios.models import model
+from serving.plan import StepShape
+from sim.roofline import Roofline
 
 Build = Callable[..., Scenario]
 
@@ -135,3 +137,11 @@ class TestLengthsThatCannotFit:
         build(workload={"input": some})
         with pytest.raises(ValueError, match="8192"):
             build(workload={"input": some | {"min": 8500}})
+
+
+def test_the_roofline_takes_a_sheets_assumptions(build: Build) -> None:
+    shape = StepShape(prefill=((512, 0),), sampled=1)
+    scenario = build(hardware={"base": "H100", "compute_efficiency": 0.375, "step_overhead": 0.5})
+    slow = Roofline(scenario.model_spec, scenario.hardware_spec, **scenario.hardware_spec.roofline_options())
+    base = Roofline(scenario.model_spec, hardware("H100"), **hardware("H100").roofline_options())
+    assert slow.step_ns(shape) > base.step_ns(shape) + 0.49e9
