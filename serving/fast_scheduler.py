@@ -11,6 +11,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from heapq import heappop, heappush
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from serving.config import EngineConfig
 from serving.extents import CountPool, ExtentPool, Match
@@ -18,8 +22,18 @@ from serving.plan import Admission, Scheduled, StepPlan, StepShape
 from serving.request import Request, Status
 from serving.scheduler import PrefixStats
 
+_LOOP = 48  # steps up to which a plain loop beats numpy
+
 Row = tuple[Request, int, int, bool]
 """A prompt's part of a step: request, tokens, context before, whether a token comes out."""
+
+
+class DecodeCost(Protocol):
+    """What a leap needs of a cost model; see `sim.cost.CostModel`."""
+
+    def decode_line(self, sequences: int) -> tuple[float, float]: ...
+
+    def leap_ns(self, shape: StepShape, n: int) -> NDArray[np.int64]: ...
 
 
 class FastScheduler:
@@ -53,7 +67,7 @@ class FastScheduler:
         # of the step last decided
         self.rows: list[Row] = []
         self.preempted: list[Request] = []
-        self.admitted: list[Admission] = []
+        self.admitted: list[tuple[Request, int, bool]] = []
         self.mixed: StepShape | None = None  # its shape if it has rows
         self.sequences = self.context = self.longest = 0  # its decodes
 
@@ -69,6 +83,12 @@ class FastScheduler:
     @property
     def free_blocks(self) -> int:
         return self.pool.free
+
+    @property
+    def shape(self) -> StepShape:
+        """Of the step decided last."""
+        n = self.sequences
+        return self.mixed or StepShape((), n, self.context, self.longest, n)
 
     @property
     def has_work(self) -> bool:
@@ -105,8 +125,8 @@ class FastScheduler:
         return StepPlan(
             step=step,
             scheduled=rows,
-            shape=self.mixed or StepShape((), self.sequences, self.context, self.longest, self.sequences),
-            admitted=self.admitted,
+            shape=self.shape,
+            admitted=[Admission(*each) for each in self.admitted],
             preempted=self.preempted,
             running=len(self.running),
             waiting=len(self.waiting),
@@ -121,7 +141,7 @@ class FastScheduler:
             decoding: filled with the decodes of this step if given.
         """
         step = self.step
-        if self.rows:
+        if self.mixed is not None:
             self.rows, self.admitted, self.mixed = [], [], None
         if self.preempted:
             self.preempted = []
@@ -133,25 +153,22 @@ class FastScheduler:
                 self._take_or_preempt(due)
         if decoding is not None:
             decoding.extend(request for request in self.running if request is not self.partial)
-        if self.cache is not None:
-            self.cache.step = step + 1
         sequences = self.sequences = self.decodes
         self.context = self.base_sum + sequences * step
-        self.longest = self.longest_base() + step if sequences else 0
-        if self.partial is not None or self.waiting:
+        base_max = self.base_max
+        self.longest = (self._find_base_max() if base_max is None else base_max) + step if sequences else 0
+        self.step = step + 1
+        self.in_flight = True
+        if self.cache is not None:
+            self.cache.step = step + 1
+        if self.waiting or self.partial is not None:
             budget = self.max_num_batched_tokens - sequences
             if self.partial is not None:
                 budget -= self._continue_partial(self.partial, budget)
             if self.waiting and budget > 0 and not self.preempted:
                 self._admit(budget, now_ns)
-            self.step = step + 1
             if self.rows:
-                self._shape_rows()
-                for request, _, _, samples in self.rows:
-                    if samples:
-                        self._start_decoding(request)
-        self.step = step + 1
-        self.in_flight = True
+                self._start_rows()
 
     def update(self, plan: object = None) -> list[Request]:
         """The step decided last has run; returns those whose answer it completed."""
@@ -172,27 +189,70 @@ class FastScheduler:
 
     # -- leaps ---------------------------------------------------------------------------------------------------------
 
-    def last_quiet_step(self) -> int:
-        """The last step up to which the batch decided last stays as it is, if blocks last and nobody arrives: the one in
-        which its first request ends. Whoever waits now waits for that: nothing grows but the memory in use."""
-        finishes = self.finishes
-        while True:
-            last, admission, request = finishes[0]
-            if request.scheduled_order == admission and request.status is Status.RUNNING:
-                return last
-            heappop(finishes)
+    def leap(self, cost: DecodeCost, end: int, bound: int, ends: list[int], blocks: list[int]) -> int:
+        """Appends the ends, and the blocks in use, of the steps that follow the one decided last and are like it.
 
-    def leap(self, steps: int, blocks: int) -> None:
+        The batch stays as it is until the step in which its first request ends, if blocks last and nobody arrives; whoever
+        waits now waits for that, since nothing grows but the memory in use. Nothing is counted before `commit`.
+
+        Args:
+            cost: durations of decode steps.
+            end: when the step decided last ends.
+            bound: no step starts at or after it.
+            ends, blocks: one value a step, the step decided last included; extended.
+
+        Returns:
+            the end of the last step.
+        """
+        finishes, step, sequences = self.finishes, self.step, self.sequences
+        while finishes[0][2].scheduled_order != finishes[0][1] or finishes[0][2].status is not Status.RUNNING:
+            heappop(finishes)
+        last = finishes[0][0]
+        fixed, per_context = cost.decode_line(sequences)
+        context = self.context
+        if last - step > _LOOP:
+            likely = min(last - step + 1, 2 + int((bound - end) / (fixed + per_context * context)))
+            if likely > _LOOP:
+                return self._long_leap(cost, end, bound, ends, blocks, likely)
+        due, size = self.due, self.block_size
+        used = blocks[0]
+        usable = used + self.pool.free
+        for ahead in range(step, last + 1):
+            used += len(due[-ahead % size])
+            if used > usable:
+                break
+            context += sequences
+            end += int(fixed + per_context * context + 0.5)
+            ends.append(end)
+            blocks.append(used)
+            if end >= bound:
+                break
+        return end
+
+    def _long_leap(self, cost: DecodeCost, end: int, bound: int, ends: list[int], blocks: list[int], steps: int) -> int:
+        """`leap` for many steps, by arrays."""
+        due = np.array([len(group) for group in self.due])
+        used = blocks[0] + np.cumsum(due[-np.arange(self.step, self.step + steps) % self.block_size])
+        n = int(np.searchsorted(used, blocks[0] + self.pool.free, side="right"))
+        sequences = self.sequences
+        shape = StepShape((), sequences, self.context + sequences, self.longest + 1, sequences)
+        later = end + np.cumsum(cost.leap_ns(shape, n))
+        n = min(n, int(np.searchsorted(later, bound)) + 1)
+        ends.extend(later[:n].tolist())
+        blocks.extend(used[:n].tolist())
+        return ends[-1]
+
+    def commit(self, steps: int, blocks: int) -> None:
         """Counts `steps` more steps like the one decided last, which take `blocks` blocks."""
-        self.pool.take(blocks)
+        if blocks:
+            self.pool.take(blocks)
         self.step += steps
         if self.cache is not None:
             self.cache.step = self.step
 
-    def longest_base(self) -> int:
-        if self.base_max is None:
-            self.base_max = max((r.base for r in self.running if r is not self.partial), default=0)
-        return self.base_max
+    def _find_base_max(self) -> int:
+        self.base_max = found = max((r.base for r in self.running if r is not self.partial), default=0)
+        return found
 
     def outputs_of(self, request: Request) -> int:
         """Answer tokens that a request has now."""
@@ -230,26 +290,24 @@ class FastScheduler:
 
     def _admit(self, budget: int, now_ns: int) -> None:
         config, pool, cache = self.config, self.pool, self.cache
-        size = config.block_size
+        size = self.block_size
         waiting, running = self.waiting, self.running
         match: Match = []
+        hit = unowned = 0
         while waiting and budget > 0 and len(running) < config.max_num_seqs:
             request = waiting[0]
-            tokens = request.num_tokens
-            hit = unowned = 0
+            tokens = request.prompt_tokens + request.num_outputs
             if cache is not None:
                 match = cache.find_prefix(request, tokens)
-                if match:
-                    hit = match[-1][2] * size
-                    unowned = cache.unowned(match)
+                hit, unowned = (match[-1][2] * size, cache.unowned(match)) if match else (0, 0)
             n = tokens - hit
             if n > budget:
                 if not config.enable_chunked_prefill:
                     return
                 n = budget
             room_for = min(tokens, config.max_model_len) if config.scheduler_reserve_full_isl else hit + n
-            kept_free = config.watermark_blocks if running else 0
-            if (room_for - hit + size - 1) // size + unowned + kept_free > pool.free:
+            needed = (room_for - hit + size - 1) // size + unowned
+            if needed > pool.free or (config.watermark and running and needed + config.watermark_blocks > pool.free):
                 return
             waiting.popleft()
             resumed = request.status is Status.PREEMPTED
@@ -262,10 +320,10 @@ class FastScheduler:
                 request.first_scheduled_ns = now_ns
             request.status = Status.RUNNING
             request.computed = hit
-            request.scheduled_order = self.admissions
             self.admissions += 1
+            request.scheduled_order = self.admissions
             running[request] = None
-            self.admitted.append(Admission(request, hit, resumed))
+            self.admitted.append((request, hit, resumed))
             self._schedule(request, n)
             budget -= n
 
@@ -275,13 +333,15 @@ class FastScheduler:
         end = request.computed = context + n
         if self.cache is not None:
             self.cache.publish(request, end)
-        samples = end == request.num_tokens
+        samples = end == request.prompt_tokens + request.num_outputs
         if not samples:
             self.partial = request
         self.rows.append((request, n, context, samples))
 
-    def _shape_rows(self) -> None:
-        sampled = self.sequences
+    def _start_rows(self) -> None:
+        """Finds the shape of a step with prompts, and makes decodes of those that it completes: the next step decodes them,
+        unless this one ends them."""
+        sampled, step = self.sequences, self.step
         prefill = []
         for request, n, before, samples in self.rows:
             if n == 1 and samples and request.num_outputs:  # all but its newest token was found in the cache
@@ -292,21 +352,17 @@ class FastScheduler:
                 prefill.append((n, before))
             if samples:
                 sampled += 1
+                base = request.base = request.computed - step
+                self.decodes += 1
+                self.base_sum += base
+                if self.base_max is not None and (self.decodes == 1 or base > self.base_max):
+                    self.base_max = base
+                self.due[base % self.block_size][request] = None
+                order = request.scheduled_order
+                heappush(self.finishes, (step - 2 + request.stop_after - request.num_outputs, order, request))
+                if self.cache is not None:
+                    self.cache.writers[request.output_key] = request
         self.mixed = StepShape(tuple(prefill), self.sequences, self.context, self.longest, sampled)
-
-    def _start_decoding(self, request: Request) -> None:
-        """The step just decided samples from `request` and, unless that ends it, the next one decodes it."""
-        step = self.step
-        base = request.base = request.computed - step
-        self.decodes += 1
-        self.base_sum += base
-        if self.base_max is not None and (self.decodes == 1 or base > self.base_max):
-            self.base_max = base
-        self.due[base % len(self.due)][request] = None
-        last = step - 2 + request.stop_after - request.num_outputs
-        heappush(self.finishes, (last, request.scheduled_order, request))
-        if self.cache is not None:
-            self.cache.writers[request.output_key] = request
 
     def _take_everything(self, request: Request) -> None:
         """A request leaves the running set: its blocks go back, the sums forget it."""
@@ -319,7 +375,7 @@ class FastScheduler:
             self.base_sum -= request.base
             if request.base == self.base_max:
                 self.base_max = None
-            del self.due[request.base % len(self.due)][request]
+            del self.due[request.base % self.block_size][request]
             if self.cache is not None:
                 del self.cache.writers[request.output_key]
         self.pool.release(request, computed)

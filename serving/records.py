@@ -143,17 +143,6 @@ class StepLog:
         for request in plan.preempted:
             self.preempted.extend((plan.step, request.index))
 
-    def add_leap(self, row: tuple[int, ...], ends: list[int], kv_blocks: list[int]) -> None:
-        """Appends n steps: their common row of `_LEAP`, and the end and the blocks in use of each (the first n of them)."""
-        self.leaps.extend(row)
-        n = row[1]
-        if n == 1:
-            self.end_ns.append(ends[0])
-            self.kv_blocks.append(kv_blocks[0])
-        else:
-            self.end_ns.extend(ends[:n])
-            self.kv_blocks.extend(kv_blocks[:n])
-
     def arrays(self) -> dict[str, Column]:
         """STEP_COLUMNS as int64 `(steps,)`."""
         rows = np.array(self.leaps, dtype=np.int64).reshape(-1, len(_LEAP))

@@ -198,7 +198,7 @@ class _Run:
 
         def start() -> None:
             if replica.ends is None and replica.has_work:
-                replica.begin(None)
+                replica.begin(_END_OF_TIME)
                 self._end_later(replica)
 
         self._after(0, _STEP_START, start)

@@ -22,6 +22,9 @@ class CostModel(Protocol):
     def decode_ns(self, sequences: int, context: int, max_context: int) -> int:
         """A step of decodes only (all of them sample). Called once a step: keep it under half a microsecond."""
 
+    def decode_line(self, sequences: int) -> tuple[float, float]:
+        """`(fixed, per_context)` such that `decode_ns` is floor(fixed + per_context * context + 0.5), in doubles."""
+
     def step_ns(self, shape: StepShape) -> int:
         """Any step."""
 

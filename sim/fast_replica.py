@@ -5,15 +5,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable
 
-import numpy as np
-
 from serving.fast_scheduler import FastScheduler
-from serving.plan import StepShape
 from serving.records import RequestLog, StepLog
 from serving.request import Request, Status
 from sim.cost import CostModel
-
-_LOOP = 48  # steps up to which a plain loop beats numpy
 
 
 class FastReplica:
@@ -45,7 +40,7 @@ class FastReplica:
         self.ends: int | None = None
         self.step_ends: list[int] = []
         self.step_blocks: list[int] = []
-        self.running = self.waiting = 0  # as decided
+        self.counts = 0, 0  # running and waiting, as decided
         self.arrived: list[Request] = []
         self.open: dict[Request, int] = {}  # position in order of submission
         self.submitted = 0
@@ -86,130 +81,79 @@ class FastReplica:
         self.ends = ends[-1]
         return True
 
-    def begin(self, bound: int | None) -> None:
+    def begin(self, bound: int) -> None:
         """Decides the next step, which starts at `free_from`; goes on with steps like it that start before `bound`."""
-        scheduler = self.scheduler
+        scheduler, cost = self.scheduler, self.cost
         start = self.free_from
         if self.arrived:
             for request in self.arrived:
                 self.steps.visible.extend((scheduler.step, request.index))
             self.arrived.clear()
         scheduler.decide(start)
-        self.running, self.waiting = len(scheduler.running), len(scheduler.waiting)
-        self.step_blocks = [self.usable - scheduler.pool.free]
+        self.step_blocks = blocks = [self.usable - scheduler.pool.free]
+        self.counts = len(scheduler.running), len(scheduler.waiting)
         if scheduler.mixed is not None:
-            self.ends = start + self.cost.step_ns(scheduler.mixed)
-            self.step_ends = [self.ends]
+            end = start + cost.step_ns(scheduler.mixed)
+            self.step_ends = [end]
         elif scheduler.sequences:
-            self.ends = self._leap(start, bound)
+            end = start + cost.decode_ns(scheduler.sequences, scheduler.context, scheduler.longest)
+            self.step_ends = ends = [end]
+            # Nobody is admitted in a step that preempts, so the one after it may differ.
+            if end < bound and self.leaps and not scheduler.preempted:
+                end = scheduler.leap(cost, end, bound, ends, blocks)
         elif scheduler.preempted:  # it only made room: the next step follows at once
-            self.ends = start
-            self.step_ends = [start]
+            end = start
+            self.step_ends = [end]
         else:
             raise RuntimeError(f"the scheduler has work but schedules nothing (step {scheduler.step - 1})")
+        self.ends = end
 
     def complete(self) -> None:
         """Ends the step or leap in flight: its tokens are out, and those who have all theirs leave."""
-        scheduler, end = self.scheduler, self.step_ends[-1]
-        self._record(len(self.step_ends))
-        for request, _, _, samples in scheduler.rows:
-            if samples and request.first_token_ns < 0:
-                request.first_token_ns = end
+        scheduler, ends = self.scheduler, self.step_ends
+        end = ends[-1]
+        self._record(ends, self.step_blocks)
+        if scheduler.mixed is not None:
+            for request, _, _, samples in scheduler.rows:
+                if samples and request.first_token_ns < 0:
+                    request.first_token_ns = end
         self.ends = None
         self.free_from = end
-        for request in scheduler.update():
-            self.outstanding -= 1
-            self.requests.close(request, Status.FINISHED, end, self.number, self.open.pop(request))
-            if self.on_finish is not None:
-                self.on_finish(request, end)
+        scheduler.in_flight = False
+        if scheduler.finishes and scheduler.finishes[0][0] < scheduler.step:
+            for request in scheduler.update():
+                self.outstanding -= 1
+                self.requests.close(request, Status.FINISHED, end, self.number, self.open.pop(request))
+                if self.on_finish is not None:
+                    self.on_finish(request, end)
 
     def close_open(self, now: int) -> None:
         """Writes the rows of requests that the end of the run finds unfinished, and the steps of a leap that have ended."""
         ended = bisect_left(self.step_ends, now) if self.ends is not None else 0
         if ended:
-            self._record(ended)
+            self._record(self.step_ends[:ended], self.step_blocks[:ended])
             self.scheduler.in_flight = False
         for request, submitted in self.open.items():
             request.num_outputs = self.scheduler.outputs_of(request)
             self.requests.close(request, Status.IN_FLIGHT, -1, self.number, submitted)
 
-    def _record(self, n: int) -> None:
-        """Logs the first n steps in flight and brings the scheduler there."""
-        scheduler, blocks, start = self.scheduler, self.step_blocks, self.free_from
-        step = scheduler.step - 1
-        chunks = tokens = pairs = 0
-        sampled = scheduler.sequences
-        if scheduler.mixed is not None:
-            sampled = scheduler.mixed.sampled
-            for query, before in scheduler.mixed.prefill:
-                chunks += 1
-                tokens += query
-                pairs += query * before + query * (query + 1) // 2
-        self.steps.add_leap(
-            (
-                step,
-                n,
-                start,
-                start,
-                chunks,
-                tokens,
-                pairs,
-                scheduler.sequences,
-                scheduler.context,
-                scheduler.longest,
-                sampled,
-                self.running,
-                self.waiting,
-            ),
-            self.step_ends,
-            blocks,
-        )
-        for request in scheduler.preempted:
-            self.steps.preempted.extend((step, request.index))
-        if n > 1:
-            scheduler.leap(n - 1, blocks[n - 1] - blocks[0])
-
-    def _leap(self, start: int, bound: int | None) -> int:
-        """Ends and blocks in use of the decode step just decided and of those like it; returns the end of the last."""
-        scheduler = self.scheduler
-        sequences, context, longest = scheduler.sequences, scheduler.context, scheduler.longest
-        decode_ns = self.cost.decode_ns
-        first = decode_ns(sequences, context, longest)
-        end = start + first
-        ends = self.step_ends = [end]
-        if not self.leaps or scheduler.preempted or (bound is not None and end >= bound):
-            return end  # nobody is admitted in a step that preempts, so the next one may differ
-        step = scheduler.step
-        more = scheduler.last_quiet_step() - step + 1  # steps after the one just decided
-        likely = more if bound is None else min(more, (bound - end) // max(first, 1) + 1)
-        if likely > _LOOP:
-            return self._long_leap(start, bound, likely)
-        blocks, due, usable = self.step_blocks, scheduler.due, self.usable
-        used, size = blocks[0], len(due)
-        for ahead in range(step, step + more):
-            used += len(due[-ahead % size])
-            if used > usable:
-                break
-            context += sequences
-            longest += 1
-            end += decode_ns(sequences, context, longest)
-            ends.append(end)
-            blocks.append(used)
-            if bound is not None and end >= bound:
-                break
-        return end
-
-    def _long_leap(self, start: int, bound: int | None, more: int) -> int:
-        """The same for many steps, by arrays."""
-        scheduler = self.scheduler
-        due = np.array([len(group) for group in scheduler.due])
-        steps = scheduler.step + np.arange(more)
-        used = self.step_blocks[0] + np.cumsum(due[-steps % len(due)])
-        n = 1 + int(np.searchsorted(used, self.usable, side="right"))
-        shape = StepShape((), scheduler.sequences, scheduler.context, scheduler.longest, scheduler.sequences)
-        ends = start + np.cumsum(self.cost.leap_ns(shape, n))
-        if bound is not None:
-            n = min(n, int(np.searchsorted(ends, bound)) + 1)
-        self.step_ends = ends[:n].tolist()
-        self.step_blocks.extend(used[: n - 1].tolist())
-        return self.step_ends[-1]
+    def _record(self, ends: list[int], blocks: list[int]) -> None:
+        """Logs the steps in flight that have ended and brings the scheduler there."""
+        scheduler, steps, start, n = self.scheduler, self.steps, self.free_from, len(ends)
+        step, mixed = scheduler.step - 1, scheduler.mixed
+        if mixed is None:
+            sequences = scheduler.sequences
+            shape = (0, 0, 0, sequences, scheduler.context, scheduler.longest, sequences)
+        else:
+            shape = (len(mixed.prefill), mixed.prefill_tokens, mixed.prefill_attention, *mixed[1:])
+        steps.leaps.extend((step, n, start, start, *shape, *self.counts))
+        if n == 1:
+            steps.end_ns.append(ends[0])
+            steps.kv_blocks.append(blocks[0])
+        else:
+            steps.end_ns.extend(ends)
+            steps.kv_blocks.extend(blocks[:n])
+            scheduler.commit(n - 1, blocks[n - 1] - blocks[0])
+        if scheduler.preempted:
+            for request in scheduler.preempted:
+                steps.preempted.extend((step, request.index))

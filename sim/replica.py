@@ -33,7 +33,7 @@ class AnyReplica(Protocol):
 
     def advance(self, now: int) -> None: ...
 
-    def begin(self, bound: int | None) -> None: ...
+    def begin(self, bound: int) -> None: ...
 
     def complete(self) -> None: ...
 
@@ -121,7 +121,7 @@ class Replica:
         """Shortens a leap to the step that runs at `now`; True if it ends earlier by that. Single steps never do."""
         return False
 
-    def begin(self, bound: int | None) -> None:
+    def begin(self, bound: int) -> None:
         """Decides and runs the next step, which starts at `free_from`. (`bound` concerns leaps only.)"""
         start = self.free_from
         for request in self.arrived:

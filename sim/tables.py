@@ -52,6 +52,13 @@ class TabledCost(ABC):
             fixed = self._decode_fixed(sequences)
         return int(fixed + self._context_ns * context + 0.5)
 
+    def decode_line(self, sequences: int) -> tuple[float, float]:
+        """`(fixed, per_context)`: a decode step is a straight line in the sum of contexts."""
+        try:
+            return self._decode[sequences], self._context_ns
+        except IndexError:
+            return self._decode_fixed(sequences), self._context_ns
+
     def step_ns(self, shape: StepShape) -> int:
         """Any step."""
         prefill, sequences, context, _, sampled = shape
