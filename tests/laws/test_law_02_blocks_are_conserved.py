@@ -1,0 +1,73 @@
+"""KV blocks: free + owned + cached = total after every step; nothing owned when idle."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.scheduler import Scheduler
+from tests.conformance.random_runs import RandomRun, random_run
+from tests.laws.worlds import World, law, worlds
+
+
+@law(60)
+@given(worlds(horizons=True))
+def test_no_step_owns_more_blocks_than_there_are(world: World) -> None:
+    used = world.run().steps["kv_blocks"]
+    assert (used >= 0).all()
+    assert (used <= world.engine.usable_blocks).all()
+
+
+@law(60)
+@given(worlds(loops=("open",), most_replicas=1))
+def test_owned_blocks_hold_the_tokens_of_those_running(world: World) -> None:
+    """Without sharing, the blocks in use are those that the contexts and chunks of the step fill, or more by those that
+    wait for their next chunk."""
+    world = world.with_engine(enable_prefix_caching=False, batching="chunked")
+    steps = world.run().steps
+    tokens = steps["decode_context"] + steps["decode_sequences"] + steps["prefill_tokens"]
+    assert (steps["kv_blocks"] * world.engine.block_size >= tokens).all()
+
+
+def owners(run: RandomRun):  # type: ignore[no-untyped-def]
+    """After each half step of the readable scheduler: block ids by request, and the count of free ones."""
+    scheduler = Scheduler(run.config)
+    requests = run.requests()
+    left = set(range(len(requests)))
+    step = 0
+    while left or scheduler.has_work:
+        for i in sorted(left):
+            if run.clients[i].arrival_step <= step:
+                scheduler.add(requests[i])
+                left.discard(i)
+        plan = scheduler.schedule()
+        yield [list(r.blocks) for r in scheduler.running], scheduler.free_blocks
+        scheduler.update(plan)
+        yield [list(r.blocks) for r in scheduler.running], scheduler.free_blocks
+        step += 1
+
+
+@law(60)
+@given(st.integers(10_000, 1_000_000))
+def test_free_and_owned_blocks_add_up_after_every_step(seed: int) -> None:
+    run = random_run(seed)
+    last: tuple[list[list[int]], int] = ([], run.config.usable_blocks)
+    for tables, free in owners(run):
+        owned = {block for table in tables for block in table}
+        assert len(owned) + free == run.config.usable_blocks
+        assert owned <= set(range(1, run.config.usable_blocks + 1))
+        assert all(len(set(table)) == len(table) for table in tables)
+        last = tables, free
+    assert last == ([], run.config.usable_blocks)
+
+
+@pytest.mark.parametrize("seed", range(20_000, 20_020))
+def test_without_sharing_every_block_has_one_owner(seed: int) -> None:
+    run = random_run(seed)
+    if run.config.enable_prefix_caching:
+        run = random_run(seed + 100)
+    for tables, _ in owners(run):
+        blocks = [block for table in tables for block in table]
+        if not run.config.enable_prefix_caching:
+            assert len(blocks) == len(set(blocks))

@@ -1,0 +1,70 @@
+"""An idle replica never leaves waiting a request that policy and admission allow and an empty engine could hold."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.batching import BATCHINGS
+from serving.policies import ORDERS
+from serving.request import Status
+from serving.scheduler import Scheduler
+from tests.conformance.random_runs import random_run
+from tests.laws.worlds import World, law, worlds
+
+
+@pytest.mark.parametrize("batching", BATCHINGS)
+@pytest.mark.parametrize("policy", ORDERS)
+def test_replica_is_idle_only_while_it_has_no_request(batching: str, policy: str) -> None:
+    @law(25)
+    @given(worlds())
+    def check(world: World) -> None:
+        records = world.with_engine(batching=batching, policy=policy).run()
+        steps, r = records.steps, records.requests
+        for replica in range(world.replicas):
+            mine = steps["replica"] == replica
+            here = (r["replica"] == replica) & (r["status"] == Status.FINISHED)
+            arrival, finish = r["arrival_ns"][here], r["finish_ns"][here]
+            idle_from = [0, *steps["end_ns"][mine].tolist()]
+            idle_until = steps["start_ns"][mine].tolist()
+            for begin, end in zip(idle_from, idle_until, strict=False):
+                if end > begin:
+                    assert not ((arrival < end) & (finish > begin)).any()
+
+    check()
+
+
+@law(60)
+@given(worlds(horizons=True))
+def test_step_that_computes_nothing_has_preempted(world: World) -> None:
+    records = world.run()
+    steps = records.steps
+    emptied = {(replica, step) for replica, step, _ in records.preempted.tolist()}
+    empty = steps["decode_sequences"] + steps["prefill_sequences"] == 0
+    for replica, step in zip(steps["replica"][empty].tolist(), steps["step"][empty].tolist(), strict=True):
+        assert (replica, step) in emptied
+
+
+@law(80)
+@given(st.integers(50_000, 1_000_000))
+def test_whoever_waits_has_no_room(seed: int) -> None:
+    """Without prefix cache the room that the head of the queue needs is known from outside: it never waits beside it."""
+    run = random_run(seed)
+    config = run.config
+    if config.enable_prefix_caching or not config.enable_chunked_prefill:
+        return
+    scheduler = Scheduler(config)
+    for request in run.requests():
+        scheduler.add(request)
+    while scheduler.has_work:
+        plan = scheduler.schedule()
+        waiting = list(scheduler.waiting)
+        budget = config.max_num_batched_tokens - sum(row.tokens for row in plan.scheduled)
+        if waiting and not plan.preempted and budget > 0 and plan.running < config.max_num_seqs:
+            tokens = waiting[0].num_tokens
+            if not config.scheduler_reserve_full_isl:
+                tokens = min(tokens, budget, config.long_prefill_token_threshold or budget)
+            keep = config.watermark_blocks if plan.running else 0
+            assert -(-tokens // config.block_size) > plan.free_blocks - keep
+        scheduler.update(plan)

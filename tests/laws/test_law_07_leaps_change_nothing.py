@@ -1,0 +1,57 @@
+"""Leaps on or off, fast path or readable scheduler: identical records."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.fast_scheduler import FastScheduler
+from tests.laws.worlds import World, content, law, worlds
+
+
+@st.composite
+def fast_worlds(draw: st.DrawFn) -> World:
+    """Only settings of the fast path, and answers long enough to leap."""
+    world = draw(worlds(horizons=True)).with_engine(
+        policy="fcfs", batching="chunked", long_prefill_token_threshold=0, enable_chunked_prefill=True
+    )
+    budget = max(world.engine.max_num_batched_tokens, world.engine.max_num_seqs)
+    return world.with_engine(max_num_batched_tokens=budget)
+
+
+@law(80)
+@given(fast_worlds())
+def test_leaps_do_not_change_a_bit(world: World) -> None:
+    assert FastScheduler.supports(world.engine)
+    assert content(world.run(leaps=True)) == content(world.run(leaps=False))
+
+
+@law(80)
+@given(fast_worlds())
+def test_fast_path_does_not_change_a_bit(world: World) -> None:
+    assert content(world.run(fast=True)) == content(world.run(fast=False))
+
+
+@law(40)
+@given(worlds(horizons=True))
+def test_settings_outside_the_fast_path_do_not_care_either(world: World) -> None:
+    assert content(world.run()) == content(world.run(fast=False, leaps=False))
+
+
+@pytest.mark.parametrize("loop", ["open", "closed", "sessions"])
+def test_long_answers_leap_over_block_borders_and_finishes(loop: str) -> None:
+    """Answers of hundreds of tokens that end, arrive and run out of blocks in the middle of leaps."""
+
+    @law(25)
+    @given(worlds((loop,)), st.integers(3, 8))
+    def check(world: World, times: int) -> None:
+        world = world.with_engine(
+            policy="fcfs", batching="chunked", long_prefill_token_threshold=0, enable_chunked_prefill=True,
+            num_gpu_blocks=world.engine.num_gpu_blocks * times, max_num_batched_tokens=256, max_model_len=4096,
+        )  # fmt: skip
+        world.workload.output_tokens *= times
+        world.workload.max_tokens *= times
+        assert content(world.run()) == content(world.run(fast=False))
+
+    check()

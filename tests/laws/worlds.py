@@ -1,0 +1,169 @@
+"""Small random deployments for the laws: an engine, a workload, replicas and a router, drawn by hypothesis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+from hypothesis import settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from scenarios.hardware import hardware
+from scenarios.models import model
+from scenarios.workload import Workload
+from serving.batching import BATCHINGS
+from serving.config import EngineConfig
+from serving.policies import ORDERS
+from serving.records import Records
+from serving.routing import ROUTERS
+from sim.cluster import simulate
+from sim.roofline import Roofline
+
+MICROSECOND = 1_000
+
+
+def law(max_examples: int) -> settings:
+    """Repeatable, and few enough examples that all laws together stay short."""
+    return settings(max_examples=max_examples, derandomize=True, deadline=None, database=None)
+
+
+@cache
+def roofline() -> Roofline:
+    """A small model on a fast card: steps of about a millisecond."""
+    return Roofline(model("Qwen3-0.6B"), hardware("H100"), dtype="bfloat16")
+
+
+@dataclass(frozen=True)
+class World:
+    """A whole run; `run()` simulates it."""
+
+    engine: EngineConfig
+    workload: Workload
+    replicas: int = 1
+    router: str = "round_robin"
+    horizon_ns: int | None = None
+
+    def run(self, **options: Any) -> Records:
+        return simulate(
+            self.engine,
+            self.workload,
+            roofline(),
+            replicas=self.replicas,
+            router=self.router,
+            horizon_ns=self.horizon_ns,
+            **options,
+        )
+
+    def with_engine(self, **settings: Any) -> World:
+        return replace(self, engine=replace(self.engine, **settings))
+
+
+@st.composite
+def engines(draw: st.DrawFn) -> EngineConfig:
+    """Tight ones, so that every rule bites. With chunking off the budget holds a whole window, as engines demand."""
+    window = draw(st.sampled_from((120, 300, 2048)))
+    chunked = draw(st.sampled_from((True, True, True, False)))
+    budget = draw(st.sampled_from((256, 48, 16, 2)))
+    block_size = draw(st.sampled_from((16, 4, 1)))
+    tokens = draw(st.integers(60, 500))
+    return EngineConfig(
+        num_gpu_blocks=-(-tokens // block_size) + 1,
+        block_size=block_size,
+        max_model_len=window,
+        max_num_seqs=draw(st.sampled_from((16, 4, 2, 1))),
+        max_num_batched_tokens=budget if chunked else max(budget, window),
+        enable_prefix_caching=draw(st.booleans()),
+        enable_chunked_prefill=chunked,
+        long_prefill_token_threshold=draw(st.sampled_from((0, 0, 0, 10))),
+        policy=draw(st.sampled_from(tuple(ORDERS))),
+        batching=draw(st.sampled_from(("chunked", *BATCHINGS))),
+        scheduler_reserve_full_isl=draw(st.booleans()),
+        watermark=draw(st.sampled_from((0.0, 0.0, 0.1))),
+    )
+
+
+@st.composite
+def workloads(draw: st.DrawFn, room: int, loops: tuple[str, ...] = ("open", "closed", "sessions")) -> Workload:
+    """Up to two dozen requests with shared prefixes; `room` tokens are what an engine can hold of one of them, and a few
+    are longer. The lengths come from a drawn seed."""
+    n = draw(st.integers(2, 24))
+    loop = draw(st.sampled_from(loops))
+    pace = draw(st.sampled_from((0, 50, 700, 3_000))) * MICROSECOND
+    rng = np.random.default_rng(draw(st.integers(0, 1 << 32)))
+    new = rng.integers(1, max(2, room // draw(st.sampled_from((5, 3, 20)))), n)
+    output = rng.integers(1, max(2, room // draw(st.sampled_from((4, 3, 60)))), n)
+    new[rng.random(n) < 0.04] *= 8
+    extra = room // draw(st.sampled_from((1000, 1000, 10)))
+    follows = np.full(n, -1)
+    if loop == "sessions":
+        goes_on = rng.random(n) < 0.5
+        follows[1:] = np.where(goes_on[1:], np.arange(n - 1), -1)
+    arrival = np.cumsum(rng.integers(0, 4, n) * pace)
+    if loop == "closed":
+        arrival[:] = -1
+    arrival[follows >= 0] = -1
+    prompts = _prompts(new.tolist(), output.tolist(), follows.tolist(), ("system", room // 6), rng.random(n) < 0.4)
+    return Workload(
+        arrival_ns=arrival.astype(np.int64),
+        prompt_tokens=np.array([sum(k for _, k in p) for p in prompts], dtype=np.int64),
+        output_tokens=output.astype(np.int64),
+        max_tokens=output.astype(np.int64) + extra,
+        priority=rng.integers(0, 3, n),
+        tenant=np.zeros(n, dtype=np.int64),
+        session=np.full(n, -1, dtype=np.int64),
+        follows=follows.astype(np.int64),
+        think_ns=rng.integers(0, 5, n) * 500 * MICROSECOND,
+        concurrency=draw(st.integers(1, 8)) if loop == "closed" else None,
+        segment_offset=np.cumsum([0, *(len(p) for p in prompts)]).astype(np.int64),
+        segment_keys=[key for p in prompts for key, _ in p],
+        segment_tokens=np.array([k for p in prompts for _, k in p], dtype=np.int64),
+    )
+
+
+def _prompts(
+    new: list[int], output: list[int], follows: list[int], system: tuple[str, int], shares: NDArray[np.bool_]
+) -> list[list[tuple[str, int]]]:
+    """A text of its own behind a system prompt, or behind the turns before it."""
+    prompts: list[list[tuple[str, int]]] = []
+    for i, tokens in enumerate(new):
+        if follows[i] >= 0:
+            before = [*prompts[follows[i]], (f"out:{follows[i]}", output[follows[i]])]
+        else:
+            before = [system] if shares[i] else []
+        prompts.append([*before, (f"p{i}", tokens)])
+    return prompts
+
+
+def room_of(engine: EngineConfig) -> int:
+    """Tokens of the longest request that an empty engine holds."""
+    return min(engine.usable_blocks * engine.block_size, engine.max_model_len)
+
+
+@st.composite
+def worlds(
+    draw: st.DrawFn,
+    loops: tuple[str, ...] = ("open", "closed", "sessions"),
+    most_replicas: int = 3,
+    horizons: bool = False,
+) -> World:
+    engine = draw(engines())
+    return World(
+        engine=engine,
+        workload=draw(workloads(room_of(engine), loops)),
+        replicas=min(most_replicas, draw(st.sampled_from((1, 1, 2, 3)))),
+        router=draw(st.sampled_from(tuple(ROUTERS))),
+        horizon_ns=draw(st.sampled_from((None, None, 6_000_000, 60_000_000))) if horizons else None,
+    )
+
+
+def content(records: Records) -> dict[str, list[Any]]:
+    """Every value of a run's records, comparable."""
+    found = {f"requests.{name}": column.tolist() for name, column in records.requests.items()}
+    found |= {f"steps.{name}": column.tolist() for name, column in records.steps.items()}
+    found |= {
+        name: getattr(records, name).tolist() for name in ("visible", "preempted", "aborted", "tenant", "session")
+    }
+    return found
