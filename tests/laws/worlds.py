@@ -66,14 +66,14 @@ def engines(draw: st.DrawFn) -> EngineConfig:
     """Tight ones, so that every rule bites. With chunking off the budget holds a whole window, as engines demand."""
     window = draw(st.sampled_from((120, 300, 2048)))
     chunked = draw(st.sampled_from((True, True, True, False)))
-    budget = draw(st.sampled_from((256, 48, 16, 2)))
+    budget = draw(st.sampled_from((256, 256, 48, 16, 2)))
     block_size = draw(st.sampled_from((16, 4, 1)))
     tokens = draw(st.integers(60, 500))
     return EngineConfig(
         num_gpu_blocks=-(-tokens // block_size) + 1,
         block_size=block_size,
         max_model_len=window,
-        max_num_seqs=draw(st.sampled_from((16, 4, 2, 1))),
+        max_num_seqs=draw(st.sampled_from((16, 16, 4, 1))),
         max_num_batched_tokens=budget if chunked else max(budget, window),
         enable_prefix_caching=draw(st.booleans()),
         enable_chunked_prefill=chunked,
@@ -87,14 +87,14 @@ def engines(draw: st.DrawFn) -> EngineConfig:
 
 @st.composite
 def workloads(draw: st.DrawFn, room: int, loops: tuple[str, ...] = ("open", "closed", "sessions")) -> Workload:
-    """Up to two dozen requests with shared prefixes; `room` tokens are what an engine can hold of one of them, and a few
+    """Up to 32 requests with shared prefixes; `room` tokens are what an engine can hold of one of them, and a few
     are longer. The lengths come from a drawn seed."""
-    n = draw(st.integers(2, 24))
+    n = draw(st.integers(2, 8)) * 4
     loop = draw(st.sampled_from(loops))
     pace = draw(st.sampled_from((0, 50, 700, 3_000))) * MICROSECOND
     rng = np.random.default_rng(draw(st.integers(0, 1 << 32)))
-    new = rng.integers(1, max(2, room // draw(st.sampled_from((5, 3, 20)))), n)
-    output = rng.integers(1, max(2, room // draw(st.sampled_from((4, 3, 60)))), n)
+    new = rng.integers(1, max(2, room // draw(st.sampled_from((6, 3, 20)))), n)
+    output = rng.integers(1, max(2, room // draw(st.sampled_from((2, 3, 60)))), n)
     new[rng.random(n) < 0.04] *= 8
     extra = room // draw(st.sampled_from((1000, 1000, 10)))
     follows = np.full(n, -1)

@@ -1,0 +1,118 @@
+"""Roofline costs are non-decreasing in tokens, context and sequences everywhere; fitted profiles too, whatever was fitted."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scenarios.hardware import CATALOG as HARDWARE
+from scenarios.models import BYTES
+from scenarios.models import CATALOG as MODELS
+from serving.plan import StepShape
+from sim.cost import CostModel
+from sim.profile import Coefficients, Domain, Profile, Range, Source, data_hash
+from sim.profile_cost import ProfileCost
+from sim.roofline import Roofline
+from tests.laws.worlds import law
+
+
+@st.composite
+def shapes(draw: st.DrawFn) -> StepShape:
+    """Any step with something in it."""
+    chunk = st.tuples(st.integers(1, 4000), st.one_of(st.just(0), st.integers(0, 100_000)))
+    prefill = tuple(draw(st.lists(chunk, max_size=4)))
+    sequences = draw(st.integers(0 if prefill else 1, 600))
+    context = draw(st.integers(sequences, sequences * 20_000)) if sequences else 0
+    longest = -(-context // sequences) if sequences else 0
+    return StepShape(prefill, sequences, context, longest, sequences + draw(st.integers(0, len(prefill))))
+
+
+def larger(shape: StepShape, more: int) -> dict[str, StepShape]:
+    """The same step with more of one thing."""
+    s = shape
+    found = {
+        "a sequence more": s._replace(
+            decode_sequences=s.decode_sequences + 1,
+            decode_context=s.decode_context + more,
+            decode_max_context=max(s.decode_max_context, more),
+            sampled=s.sampled + 1,
+        ),
+        "a chunk more": s._replace(prefill=(*s.prefill, (more, 0))),
+        "a chunk more that samples": s._replace(prefill=(*s.prefill, (more, 0)), sampled=s.sampled + 1),
+    }
+    if s.decode_sequences:
+        found["context of decodes"] = s._replace(
+            decode_context=s.decode_context + more, decode_max_context=s.decode_max_context + more
+        )
+    if s.prefill:
+        (query, context), *rest = s.prefill
+        found["tokens of a chunk"] = s._replace(prefill=((query + more, context), *rest))
+        found["context of a chunk"] = s._replace(prefill=((query, context + more), *rest))
+    return found
+
+
+def check(cost: CostModel, shape: StepShape, more: int) -> None:
+    base = cost.step_ns(shape)
+    assert base >= 0
+    for what, bigger in larger(shape, more).items():
+        assert cost.step_ns(bigger) >= base, what
+
+
+@cache
+def roofline(model: str, hardware: str, dtype: str, kv_dtype: str) -> Roofline:
+    return Roofline(MODELS[model], HARDWARE[hardware], dtype=dtype, kv_dtype=kv_dtype)
+
+
+@law(150)
+@given(
+    st.sampled_from(tuple(MODELS)),
+    st.sampled_from(tuple(HARDWARE)),
+    st.sampled_from(tuple(BYTES)),
+    st.sampled_from(tuple(BYTES)),
+    shapes(),
+    st.integers(1, 5000),
+)
+def test_roofline_never_gets_cheaper_with_more_work(
+    model: str, hardware: str, dtype: str, kv_dtype: str, shape: StepShape, more: int
+) -> None:
+    check(roofline(model, hardware, dtype, kv_dtype), shape, more)
+
+
+@st.composite
+def profiles(draw: st.DrawFn) -> Profile:
+    """Anything that the schema lets through: knots that grow, coefficients that are not negative."""
+    ns = st.floats(0, 1e7)
+    tokens = sorted(draw(st.sets(st.integers(1, 4096), min_size=1, max_size=8)))
+    height = 0.0
+    dense = []
+    for t in tokens:
+        height += draw(ns)
+        dense.append((t, height))
+    some = Range(min=0, max=4096)
+    return Profile(
+        name="drawn",
+        created="2026-01-01T00:00:00+00:00",
+        source=Source(device="none", clock="device"),
+        model="none",
+        dtype="bfloat16",
+        kv_dtype="bfloat16",
+        domain=Domain(
+            tokens=some,
+            prefill_query=some,
+            prefill_context=some,
+            decode_sequences=some,
+            decode_context=some,
+            sampled=some,
+        ),
+        dense=tuple(dense),
+        coefficients=Coefficients(**{name: draw(ns) for name in Coefficients.model_fields}),
+        data_hash=data_hash(()),
+    )
+
+
+@law(150)
+@given(profiles(), shapes(), st.integers(1, 5000))
+def test_profile_never_gets_cheaper_with_more_work(profile: Profile, shape: StepShape, more: int) -> None:
+    check(ProfileCost(profile), shape, more)

@@ -1,0 +1,40 @@
+"""The deployments that the laws are tried on are not empty talk: they preempt, hit, reject, wait and leap."""
+
+from __future__ import annotations
+
+from collections import Counter
+from unittest.mock import patch
+
+from hypothesis import given
+
+from serving.records import StepLog
+from serving.request import Status
+from tests.laws.worlds import World, law, worlds
+
+
+def test_worlds_reach_what_they_are_meant_to_reach() -> None:
+    seen: Counter[str] = Counter()
+    arrays = StepLog.arrays
+
+    def counting(log: StepLog):  # type: ignore[no-untyped-def]
+        columns = arrays(log)
+        seen["leaps"] += len(columns["step"]) > len(log.leaps) // 13
+        return columns
+
+    @law(150)
+    @given(worlds(horizons=True))
+    def look(world: World) -> None:
+        records = world.run()
+        status = records.requests["status"]
+        seen["preempted"] += len(records.preempted) > 0
+        seen["hits"] += bool((records.requests["cached_tokens"] > 0).any())
+        seen["rejected"] += Status.REJECTED in status
+        seen["cut by the horizon"] += Status.IN_FLIGHT in status
+        seen["waited"] += bool((records.steps["waiting"] > 0).any())
+        seen["several replicas"] += len(set(records.steps["replica"].tolist())) > 1
+        seen["finished all"] += bool(records.finished.all())
+
+    with patch.object(StepLog, "arrays", counting):
+        look()
+    assert min(seen.values()) >= 10, seen
+    assert len(seen) == 8
