@@ -76,17 +76,6 @@ class HardwareSpec:
             if not peak > 0:
                 raise ValueError(f"flops of {dtype} must be above 0, found {peak}")
 
-    def roofline_options(self) -> dict[str, float]:
-        """What the sheet assumes of efficiency and overhead, as keyword arguments of `sim.roofline.Roofline`."""
-        names = (
-            "compute_efficiency",
-            "attention_efficiency",
-            "memory_efficiency",
-            "step_overhead",
-            "sequence_overhead",
-        )
-        return {name: getattr(self, name) for name in (*names, "layer_overhead")}
-
     @property
     def takes_large_batches(self) -> bool:
         """Whether engines choose their large default batch sizes."""

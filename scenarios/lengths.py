@@ -5,20 +5,20 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
+from statistics import NormalDist
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, model_validator
-from scipy.special import ndtri
 
 from scenarios.documents import read_text
 from scenarios.errors import InputError, misplaced, unknown
 from scenarios.fields import File, Section, ShortForm
 
 Tokens = NDArray[np.int64]
-_Z99 = float(ndtri(0.99))
+_Z99 = NormalDist().inv_cdf(0.99)
 
 
 class _Bounded(Section):

@@ -104,30 +104,28 @@ class Sessions(Section):
         turn = np.arange(n, dtype=np.int64) - first[session]
         follows = np.where(turn > 0, np.arange(n, dtype=np.int64) - 1, -1)
         think = np.where(turn > 0, draw_pauses(self.think_time, n, streams("think")), 0)
-        lead = 0
-        system_tokens = np.zeros(sessions, dtype=np.int64)
-        system_keys: list[str] = []
+        opening: list[tuple[str, int]] = []
         if self.system is not None:
-            lead = 1
             chosen, lengths = self.system.choose(sessions, streams)
-            system_tokens, system_keys = lengths[chosen], [f"sys:{k}" for k in chosen.tolist()]
+            opening = [(f"sys:{k}", size) for k, size in zip(chosen.tolist(), lengths[chosen].tolist(), strict=True)]
+        lead = 1 if opening else 0
         # Everything ever said in a session, in order: [system], new 0, answer 0, new 1, answer 1, ...; a turn's prompt is
         # a beginning of it.
         keys: list[str] = []
-        tokens: list[Ints] = []
+        tokens: list[int] = []
+        asked, answered = new.tolist(), answers.tolist()
         for s, (row, count) in enumerate(zip(first.tolist(), turns.tolist(), strict=True)):
-            said = system_keys[s : s + lead]
+            said = [opening[s][0]] if opening else []
+            sizes = [opening[s][1]] if opening else []
             for i in range(row, row + count):
-                said += (f"p{i}", f"out:{i}")
-            spoken = np.empty(len(said), dtype=np.int64)
-            spoken[:lead] = system_tokens[s]
-            spoken[lead::2] = new[row : row + count]
-            spoken[lead + 1 :: 2] = answers[row : row + count]
-            for t in range(count):
-                keys += said[: lead + 2 * t + 1]
-                tokens.append(spoken[: lead + 2 * t + 1])
+                said.append(f"p{i}")
+                sizes.append(asked[i])
+                keys += said
+                tokens += sizes
+                said.append(f"out:{i}")
+                sizes.append(answered[i])
         offset = np.concatenate([[0], np.cumsum(lead + 2 * turn + 1)]).astype(np.int64)
-        flat = np.concatenate(tokens) if tokens else np.zeros(0, dtype=np.int64)
+        flat = np.array(tokens, dtype=np.int64)
         total = np.add.reduceat(flat, offset[:-1]) if n else np.zeros(0, dtype=np.int64)
         return Layout(total, session, follows, think, offset, keys, flat)
 

@@ -142,6 +142,6 @@ class TestLengthsThatCannotFit:
 def test_the_roofline_takes_a_sheets_assumptions(build: Build) -> None:
     shape = StepShape(prefill=((512, 0),), sampled=1)
     scenario = build(hardware={"base": "H100", "compute_efficiency": 0.375, "step_overhead": 0.5})
-    slow = Roofline(scenario.model_spec, scenario.hardware_spec, **scenario.hardware_spec.roofline_options())
-    base = Roofline(scenario.model_spec, hardware("H100"), **hardware("H100").roofline_options())
+    slow = Roofline(scenario.model_spec, scenario.hardware_spec)
+    base = Roofline(scenario.model_spec, hardware("H100"))
     assert slow.step_ns(shape) > base.step_ns(shape) + 0.49e9
