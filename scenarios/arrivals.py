@@ -9,13 +9,16 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, model_validator
 
-from scenarios.errors import misplaced
-from scenarios.fields import Duration, PositiveDuration, Rate, RateOrZero, Section, ShortForm
+from scenarios.errors import InputError, misplaced
+from scenarios.fields import CENTURY, Duration, PositiveDuration, Rate, RateOrZero, Section, ShortForm
 
 Times = NDArray[np.int64]
+MOST_REQUESTS = 10_000_000
 
 
 def _ns(seconds: NDArray[np.float64]) -> Times:
+    if seconds.size and not seconds.max() <= CENTURY:
+        raise InputError("workload.arrivals: at this rate the last request is sent in more than a hundred years")
     return np.rint(seconds * 1e9).astype(np.int64)
 
 
@@ -35,7 +38,7 @@ class Gamma(Section):
 
     process: Literal["gamma"]
     rate: Rate
-    burstiness: float = Field(default=1.0, gt=0)
+    burstiness: float = Field(default=1.0, ge=1e-3, le=1e6)
 
     def draw(self, n: int, rng: Generator) -> Times:
         return _ns(np.cumsum(rng.standard_gamma(self.burstiness, n)) / (self.rate * self.burstiness))
@@ -46,7 +49,7 @@ class Vllm(Section):
 
     process: Literal["vllm"]
     rate: Rate
-    burstiness: float = Field(default=1.0, gt=0)
+    burstiness: float = Field(default=1.0, ge=1e-3, le=1e6)
 
     def draw(self, n: int, rng: Generator) -> Times:
         times = np.cumsum(rng.standard_gamma(self.burstiness, n))
@@ -90,6 +93,9 @@ class Staged(Section):
     def _not_silent(self) -> Staged:
         if not any(stage.rate for stage in self.stages):
             raise misplaced("every rate is 0: nothing would ever be sent", "stages")
+        expected = sum(stage.rate * stage.duration for stage in self.stages)
+        if expected > MOST_REQUESTS:
+            raise misplaced(f"hold {expected:.3g} requests, more than the {MOST_REQUESTS:,} of one workload", "stages")
         return self
 
     def draw(self, n: int | None, rng: Generator) -> Times:

@@ -14,6 +14,7 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Field,
     GetJsonSchemaHandler,
     PlainSerializer,
     SerializationInfo,
@@ -29,6 +30,13 @@ _SECONDS = {"ns": "1e-9", "us": "1e-6", "ms": "1e-3", "s": "1", "m": "60", "min"
 _NUMBER = r"[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?"
 _DURATION = re.compile(rf"({_NUMBER})\s*(ns|us|µs|ms|s|min|m|h)")
 _RATE = re.compile(rf"({_NUMBER})\s*/\s*(s|min|m|h)")
+
+
+CENTURY = 100 * 365.25 * 86400.0
+"""Seconds; 64 bits of nanoseconds hold nearly three of them."""
+
+MOST_TOKENS = 2**40
+TokenCount = Annotated[int, Field(ge=1, le=MOST_TOKENS)]
 
 
 class Section(BaseModel):
@@ -62,8 +70,8 @@ def parse_duration(value: object) -> float:
             raise ValueError(f"found {value!r}, but a duration is needed, such as 200ms (ns, us, ms, s, m, h)")
         raise ValueError(f"found {value!r} without a unit; write {value}ms or {value}s (allowed: ns, us, ms, s, m, h)")
     seconds = float(Decimal(found[1]) * Decimal(_SECONDS[found[2].replace("µ", "u")]))
-    if not math.isfinite(seconds):
-        raise ValueError(f"found {value!r}, but a finite duration is needed")
+    if not seconds <= CENTURY:
+        raise ValueError(f"found {value!r}, but nothing here lasts longer than a hundred years")
     return seconds
 
 

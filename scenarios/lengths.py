@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from scenarios.documents import read_text
 from scenarios.errors import InputError, misplaced, unknown
-from scenarios.fields import File, Section, ShortForm
+from scenarios.fields import MOST_TOKENS, File, Section, ShortForm, TokenCount
 
 Tokens = NDArray[np.int64]
 _Z99 = NormalDist().inv_cdf(0.99)
@@ -24,8 +24,8 @@ _Z99 = NormalDist().inv_cdf(0.99)
 class _Bounded(Section):
     """What all random lengths share: draws are rounded and clipped to [min, max]."""
 
-    min: int = Field(default=1, ge=1)
-    max: int | None = Field(default=None, ge=1)
+    min: TokenCount = 1
+    max: TokenCount | None = None
 
     @model_validator(mode="after")
     def _ordered(self) -> _Bounded:
@@ -34,7 +34,7 @@ class _Bounded(Section):
         return self
 
     def _clip(self, values: NDArray[Any]) -> Tokens:
-        high = self.max if self.max is not None else 2**40
+        high = self.max if self.max is not None else MOST_TOKENS
         clipped: Tokens = np.clip(np.rint(values), self.min, high).astype(np.int64)
         return clipped
 
@@ -48,7 +48,7 @@ class Fixed(Section):
     """Always the same; short form: the number alone."""
 
     distribution: Literal["fixed"]
-    tokens: int = Field(ge=1)
+    tokens: TokenCount
 
     def draw(self, n: int, rng: Generator) -> Tokens:
         """n lengths, `(n,)`."""
@@ -63,8 +63,8 @@ class Uniform(Section):
     """Every whole number from min to max, both included."""
 
     distribution: Literal["uniform"]
-    min: int = Field(ge=1)
-    max: int = Field(ge=1)
+    min: TokenCount
+    max: TokenCount
 
     @model_validator(mode="after")
     def _ordered(self) -> Uniform:
@@ -95,7 +95,7 @@ class Lognormal(_Bounded):
     distribution: Literal["lognormal"]
     mean: float | None = Field(default=None, gt=0)
     median: float | None = Field(default=None, gt=0)
-    sigma: float | None = Field(default=None, ge=0)
+    sigma: float | None = Field(default=None, ge=0, le=20)
     p99: float | None = Field(default=None, gt=0)
 
     @model_validator(mode="after")
@@ -132,7 +132,7 @@ class Lognormal(_Bounded):
     def draw(self, n: int, rng: Generator) -> Tokens:
         mu, sigma = self.parameters()
         # Clipped before rounding: a wide sigma may leave the range of integers.
-        return self._clip(np.minimum(np.exp(mu + sigma * rng.standard_normal(n)), 2.0**40))
+        return self._clip(np.minimum(np.exp(mu + sigma * rng.standard_normal(n)), float(MOST_TOKENS)))
 
 
 class Quantiles(_Bounded):
@@ -162,7 +162,7 @@ class Empirical(_Bounded):
     """Drawn from a list, each value as likely as its weight; the list may stand in a file, one value a line."""
 
     distribution: Literal["empirical"]
-    values: Annotated[tuple[Annotated[int, Field(ge=1)], ...] | None, Field(strict=False, min_length=1)] = None
+    values: Annotated[tuple[TokenCount, ...] | None, Field(strict=False, min_length=1)] = None
     weights: Annotated[tuple[Annotated[float, Field(ge=0)], ...] | None, Field(strict=False)] = None
     file: File | None = None
     column: str | None = None
@@ -216,7 +216,7 @@ def read_values(file: str, column: str | None) -> Tokens:
         rows = rows[1:]
     values = []
     for number, row in rows:
-        if place >= len(row) or not row[place].strip().isdigit() or int(row[place]) < 1:
+        if place >= len(row) or not row[place].strip().isdigit() or not 1 <= int(row[place]) <= MOST_TOKENS:
             found = row[place] if place < len(row) else "nothing"
             raise InputError(f"{file}: line {number}: found {found!r}, but a whole number of tokens above 0 is needed")
         values.append(int(row[place]))

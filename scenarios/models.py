@@ -177,6 +177,25 @@ CATALOG: dict[str, ModelSpec] = {
 """Published dimensions by name; `qwen3-tiny` is a Qwen3 shape small enough to run on one CPU core."""
 
 
+_MLA = "multi-head latent attention (MLA) keeps compressed KV, not plain grouped-query attention"
+_SLIDING = "sliding-window attention forgets KV that is assumed to be kept"
+_HYBRID = "a hybrid of attention and state-space or linear layers does not keep KV in every layer"
+_NOT_MODELLED = {
+    "deepseek-v": _MLA,
+    "deepseek-r1": _MLA,
+    "kimi-k2": _MLA,
+    "gemma": _SLIDING,
+    "gpt-oss": _SLIDING,
+    "mistral-7b-v0.1": _SLIDING,
+    "mamba": _HYBRID,
+    "jamba": _HYBRID,
+    "bamba": _HYBRID,
+    "qwen3-next": _HYBRID,
+    "nemotron-h": _HYBRID,
+}
+"""Well-known families by the beginning of their names, and why they are refused rather than approximated."""
+
+
 def model(name: str) -> ModelSpec:
     """The catalog's model of that name: case does not matter, nor an organisation before it (`Qwen/Qwen3-8B`).
 
@@ -187,4 +206,7 @@ def model(name: str) -> ModelSpec:
     for known, spec in CATALOG.items():
         if known.lower() == key:
             return spec
+    for family, reason in _NOT_MODELLED.items():
+        if key.startswith(family):
+            raise InputError(f"model {name!r} is not modelled: {reason}")
     raise InputError(unknown("model", name, CATALOG) + ", or the path of a Hugging Face config.json")

@@ -53,9 +53,9 @@ class Unique(Section):
 class Prefixes(Section):
     """System prompts that requests share. Prefix k (1, 2, ...) is chosen with a chance proportional to 1 / k ** zipf."""
 
-    num_prefixes: int = Field(default=1, ge=1)
+    num_prefixes: int = Field(default=1, ge=1, le=1_000_000)
     prefix_tokens: Lengths
-    zipf: float = Field(default=1.0, ge=0)
+    zipf: float = Field(default=1.0, ge=0, le=20)
 
     def choose(self, n: int, streams: Streams) -> tuple[Ints, Ints]:
         """For n prompts: which prefix, `(n,)`, and how long every prefix is, `(num_prefixes,)`."""

@@ -10,11 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scenarios.errors import InputError
+from scenarios.fields import CENTURY
 from scenarios.trace_options import TraceOptions
 from scenarios.workload import Workload
 from serving.config import EngineConfig
 
 Ints = NDArray[np.int64]
+_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 
 
 @dataclass
@@ -63,6 +65,15 @@ class RecordedTrace:
             self.tenants,
             None if self.blocks is None else self.blocks.take(rows),
         )
+
+
+def nanoseconds(times: NDArray[np.float64] | Ints, unit: str, path: Path) -> Ints:
+    """Times of a trace, from its earliest on. The origin goes first: seconds since 1970 times 1e9 leave no digits."""
+    since = times - times.min()
+    if not since.max() * (_NS[unit] / 1e9) <= CENTURY:
+        raise InputError(f"{path}: its times span more than a hundred years in {unit}; is the time unit right?")
+    times_ns: Ints = np.rint(since * float(_NS[unit])).astype(np.int64)
+    return times_ns
 
 
 def to_workload(

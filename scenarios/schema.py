@@ -23,10 +23,10 @@ from pydantic import (
 
 from scenarios import hardware as hardware_catalog
 from scenarios import models as model_catalog
-from scenarios.arrivals import Arrivals, ClosedLoop, Staged
+from scenarios.arrivals import MOST_REQUESTS, Arrivals, ClosedLoop, Staged
 from scenarios.engine import Engine, check_registered
 from scenarios.errors import check_keys, misplaced
-from scenarios.fields import PositiveDuration, Section, digest, wants_digest
+from scenarios.fields import MOST_TOKENS, PositiveDuration, Section, TokenCount, digest, wants_digest
 from scenarios.hardware import HardwareSpec
 from scenarios.hf_config import read_config
 from scenarios.lengths import Fixed, Lengths
@@ -81,7 +81,7 @@ class Tenant(Section):
     """A customer: `weight` is its share of requests, a lower `priority` is served earlier where the policy looks at it."""
 
     name: str = Field(min_length=1)
-    weight: float = Field(default=1.0, gt=0)
+    weight: float = Field(default=1.0, gt=0, le=1e9)
     priority: int = 0
 
 
@@ -96,11 +96,11 @@ class WorkloadSpec(Section):
         trace: replayed instead of all of these where it has a path.
     """
 
-    requests: int | None = Field(default=None, ge=1)
+    requests: int | None = Field(default=None, ge=1, le=MOST_REQUESTS)
     arrivals: Arrivals | None = None
     input: Lengths | None = None
     output: Lengths | None = None
-    max_tokens: Annotated[int, Field(ge=1)] | Literal["as_output"] = "as_output"
+    max_tokens: TokenCount | Literal["as_output"] = "as_output"
     prompts: Prompts = Unique()
     tenants: Annotated[tuple[Tenant, ...], Field(strict=False)] = ()
     trace: TraceOptions | None = None
@@ -110,7 +110,9 @@ class WorkloadSpec(Section):
     def _max_tokens(cls, data: Any) -> Any:
         if isinstance(data, Mapping) and "max_tokens" in data:
             value = data["max_tokens"]
-            if value != "as_output" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            if value != "as_output" and (
+                isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_TOKENS
+            ):
                 raise misplaced(f"found {value!r}; allowed: a whole number above 0, or as_output", "max_tokens")
         return data
 

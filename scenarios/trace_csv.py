@@ -7,13 +7,15 @@ import io
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scenarios.errors import InputError, unknown
-from scenarios.recorded import RecordedTrace
-from scenarios.trace_options import TraceOptions
+from scenarios.fields import MOST_TOKENS
+from scenarios.recorded import RecordedTrace, nanoseconds
+from scenarios.trace_options import TimeUnit, TraceOptions
 
 AZURE = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 _USUAL = {
@@ -30,7 +32,6 @@ _USUAL = {
     "tenant": ("tenant", "client", "user", "adapter_dir"),
 }
 """Column names that are understood without being told, lower case."""
-_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 
 Ints = NDArray[np.int64]
 
@@ -73,9 +74,9 @@ class _Table:
     def counts(self, name: str) -> Ints:
         """A column of whole numbers, none negative (`12.0` counts as 12)."""
         numbers = self.numbers(name)
-        if (numbers < 0).any() or (numbers != np.floor(numbers)).any():
+        if ((numbers < 0) | (numbers > MOST_TOKENS) | (numbers != np.floor(numbers))).any():
             raise self._refuse(
-                name, lambda v: float(v) < 0 or float(v) % 1 != 0, "a whole number of tokens, 0 or more,"
+                name, lambda v: not 0 <= float(v) <= MOST_TOKENS or float(v) % 1 != 0, "a number of tokens"
             )
         return numbers.astype(np.int64)
 
@@ -147,7 +148,7 @@ def read_csv(text: str, path: Path, options: TraceOptions) -> RecordedTrace:
     table = _Table(text, path)
     if options.time_unit is None:
         raise InputError(
-            f"{path}: say what its times count: workload.trace.time_unit, one of {', '.join(_NS)} (a wrong guess would "
+            f"{path}: say what its times count: workload.trace.time_unit, one of {', '.join(get_args(TimeUnit))} (a wrong guess would "
             "change the load by a factor of a thousand)"
         )
     named = {field: getattr(options.columns, field) for field in _USUAL}
@@ -164,9 +165,7 @@ def read_csv(text: str, path: Path, options: TraceOptions) -> RecordedTrace:
                 f"{path}: line 1: which column is {field}? Found {', '.join(table.header)}; name it in "
                 f"workload.trace.columns.{field}, or use one of {', '.join(usual)}"
             )
-    numbers = table.numbers(named["arrival"])
-    since = numbers - numbers.min()  # before scaling: seconds since 1970 times 1e9 leave no digits
-    arrival = np.rint(since * np.float64(_NS[options.time_unit])).astype(np.int64)
+    arrival = nanoseconds(table.numbers(named["arrival"]), options.time_unit, path)
     trace = RecordedTrace(
         path, arrival, table.counts(named["prompt_tokens"]), table.counts(named["output_tokens"]), lines=table.lines
     )

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from scenarios.errors import InputError
-from scenarios.recorded import Blocks, Ints, RecordedTrace
+from scenarios.fields import MOST_TOKENS
+from scenarios.recorded import Blocks, Ints, RecordedTrace, nanoseconds
 from scenarios.trace_options import TraceOptions
 
-_NS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 _BLOCK_SIZES = (512, 16, 64, 128, 256, 32)
 """Tried in this order when the block size is not given: Mooncake's own (last block partial), vLLM's (full blocks)."""
 
@@ -38,7 +38,7 @@ def read_mooncake(text: str, path: Path, options: TraceOptions) -> RecordedTrace
     times = np.array(column("timestamp", _is_time, "a finite number"), dtype=np.float64)
     prompt = np.array(column("input_length", _is_count, "a whole number, 0 or more,"), dtype=np.int64)
     output = np.array(column("output_length", _is_count, "a whole number, 0 or more,"), dtype=np.int64)
-    arrival = np.rint((times - times.min()) * _NS[options.time_unit or "ms"]).astype(np.int64)
+    arrival = nanoseconds(times, options.time_unit or "ms", path)
     trace = RecordedTrace(path, arrival, prompt, output, lines)
     if any("hash_ids" in row for row in rows):
         hashes = column("hash_ids", _is_ids, "a list of whole numbers")
@@ -79,7 +79,7 @@ def _is_time(value: Any) -> bool:
 
 
 def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 2**40
+    return type(value) is int and 0 <= value <= MOST_TOKENS
 
 
 def _is_ids(value: Any) -> bool:

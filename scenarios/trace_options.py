@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
@@ -15,8 +14,8 @@ TimeUnit = Literal["ns", "us", "ms", "s"]
 
 def _scale(value: Any) -> Any:
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if value != "fit" and not (number and math.isfinite(value) and value > 0):
-        raise ValueError(f"found {value!r}; allowed: a finite number above 0, or fit")
+    if value != "fit" and not (number and 0 < value <= 1000):
+        raise ValueError(f"found {value!r}; allowed: a number above 0 and up to 1000, or fit")
     return value
 
 
@@ -47,6 +46,6 @@ class TraceOptions(Section):
     time_unit: TimeUnit | None = None
     columns: Columns = Columns()
     limit: int | None = Field(default=None, ge=1)
-    speedup: float = Field(default=1.0, gt=0)
+    speedup: float = Field(default=1.0, ge=1e-6, le=1e9)
     length_scale: Annotated[float | Literal["fit"], BeforeValidator(_scale)] = 1.0
     block_tokens: int | None = Field(default=None, ge=1)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
+from scenarios import InputError
 from scenarios.arrivals import Arrivals
 
 _ADAPTER: TypeAdapter[Any] = TypeAdapter(Arrivals)
@@ -100,3 +101,14 @@ class TestCase13Stages:
 def test_rate_must_be_above_zero_and_finite(process: str, rate: object) -> None:
     with pytest.raises(ValidationError):
         draw(1, process=process, rate=rate)
+
+
+@pytest.mark.parametrize("process", ["poisson", "gamma", "vllm", "constant"])
+def test_rates_that_outlast_the_clock_are_refused(process: str) -> None:
+    with pytest.raises(InputError, match="hundred years"):
+        draw(5, process=process, rate=1e-300)
+
+
+def test_stages_of_too_many_requests_are_refused() -> None:
+    with pytest.raises(ValidationError, match="hold 1e"):
+        draw(None, process="staged", stages=[{"rate": 1e9, "duration": "10s"}])

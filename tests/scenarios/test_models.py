@@ -60,6 +60,15 @@ def test_names_ignore_case_and_organisation() -> None:
         model("Qwen3-15B")
 
 
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("deepseek-ai/DeepSeek-V3", "MLA"), ("google/gemma-3-27b-it", "sliding-window"), ("Qwen3-Next-80B-A3B", "hybrid")],
+)
+def test_well_known_families_are_refused_by_name(name: str, reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        model(name)
+
+
 def test_config_of_the_tiny_shape_is_the_catalogs(tmp_path: Path) -> None:
     config = {
         "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 512, "intermediate_size": 1536,

@@ -69,6 +69,7 @@ class TestAzure:
             (",396,", ",-396,", "line 3: ContextTokens: found '-396'"),
             (",396,", ",39.6,", "line 3: ContextTokens: found '39.6'"),
             (",396,", ",nan,", "line 3: ContextTokens: found 'nan'"),
+            (",396,", ",1e300,", "line 3: ContextTokens: found '1e300'"),
             (",396,", ",many,", "line 3: ContextTokens: found 'many'"),
             ("2023-11-16 18:15:50.9951690", "2023-11-16 18", "line 3: TIMESTAMP: found '2023-11-16 18'"),
             ("2023-11-16 18:15:50.9951690", "2023-13-16 18:15:50.9951690", "line 3: TIMESTAMP"),
@@ -264,6 +265,12 @@ class TestPlainCsv:
         assert replay(written(tmp_path, text), time_unit="s").arrival_ns.tolist() == [0, 500_000_000]
         whole = "arrival,prompt_tokens,output_tokens\n1787267980000000001,10,2\n1787267980000000004,20,4\n"
         assert replay(written(tmp_path, whole), time_unit="ns").arrival_ns.tolist() == [0, 3]
+
+    def test_a_wrong_unit_shows_in_the_span(self, tmp_path: Path) -> None:
+        text = "arrival,prompt_tokens,output_tokens\n0,10,2\n7000000000,20,4\n"
+        with pytest.raises(InputError, match="is the time unit right"):
+            replay(written(tmp_path, text), time_unit="s")
+        assert replay(written(tmp_path, text), time_unit="us").arrival_ns.tolist() == [0, 7_000_000_000_000]
 
     def test_columns_may_be_named(self, tmp_path: Path) -> None:
         text = "when,size,who,answer\n3,10,a,2\n1,20,b,4\n"
