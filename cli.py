@@ -144,7 +144,7 @@ def calibrate(
     if not any(text.startswith(("engine.num_gpu_blocks", "engine.kv")) for text in overrides):
         overrides.insert(0, "engine.num_gpu_blocks=2049")
     scenario = loads(text, source="--model", base=Path.cwd(), overrides=overrides)
-    target = out or profiles.CACHE / f"{scenario.model_spec.name}-{device}.json"
+    target = out or profiles.FOLDER / f"{scenario.model_spec.name}-{device}.json"
     with _progress() as tell:
         engine = backend(scenario, device)
         profile = profiles.measured(

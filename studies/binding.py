@@ -13,7 +13,7 @@ from sim.cost import CostModel
 
 SAMPLES = 240  # steps whose terms are evaluated, at equal distances of busy time: shares to about one percent
 FULL = 0.95  # share of KV blocks from which memory counts as full
-QUEUE = 0.05  # share of busy time with somebody waiting from which a run counts as queueing
+QUEUE = 0.2  # share of busy time with somebody waiting from which a run counts as queueing
 
 
 def shape_of(steps: dict[str, Any], row: int) -> StepShape:
@@ -114,9 +114,9 @@ def _sentence(found: dict[str, Any], engine: EngineConfig) -> str:
     if cause:
         said = f"The queue binds: somebody waits in {waiting:.0%} of the busy time, mostly because {causes[cause]}."
     else:
-        batch = found["batch"]
+        some = f"Somebody waits in only {waiting:.0%} of the busy time" if waiting >= 0.005 else "Nobody waits"
         said = (
-            f"Hardly anyone waits, so latency is step time: {batch:.1f} requests run at once on average, "
+            f"{some}, so latency is step time: {found['batch']:.1f} requests run at once on average, "
             f"and engines are busy {busy:.0%} of the time."
         )
     terms = list(found["terms"].items())[:2]

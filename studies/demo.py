@@ -13,6 +13,6 @@ REPEATS = 2  # the least that shows the noise of the machine
 
 def demo(scenario: Scenario, out: Path, *, progress: Progress | None = None) -> ValidationReport:
     """Validates `scenario` on this machine's CPU and writes the result folder `out` with report.html."""
-    found = validate(scenario, repeats=REPEATS, grid="quick", ranking=False, progress=progress)
+    found = validate(scenario, repeats=REPEATS, ranking=False, progress=progress)
     write(found, out)
     return found

@@ -152,7 +152,9 @@ def binds(run: Run) -> Table:
     rows += [(name, percent(share)) for name, share in found.get("terms", {}).items() if share >= 0.005]
     note = ""
     if found.get("extrapolation"):
-        note = f"{percent(found['extrapolated'])} of busy time outside measurements: {found['extrapolation']}"
+        note = f"{percent(found['extrapolated'])} of busy time is outside what was measured ({found['extrapolation']})"
+        if str(run.info.get("cost", "")).startswith("roofline"):
+            note = "Step costs are a roofline of data sheets: nothing here was measured."
     return Table("What binds", ("", "share of time"), rows, note)
 
 

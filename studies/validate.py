@@ -19,11 +19,14 @@ from sim.profile import Profile
 from sim.profile_cost import ProfileCost
 from sim.replay import replay
 from studies import html, profiles, report, results, tables
+from studies.binding import binding
 from studies.results import Run
 from studies.run import Clock, Progress, backend, execute, simulate
 
 BATCHINGS = ("chunked", "prefill_first", "static")
 RANKED_BY = "mean_e2el_ms"
+LEAST_ROUNDS = 5  # of calibration, beside the one that warms up
+VARIANT_REPEATS = 2  # enough for the noise of a variant; the scenario itself is repeated as often as asked
 
 
 @dataclass
@@ -35,6 +38,7 @@ class ValidationReport:
 
     executed: list[Run]
     predicted: Run
+    profile: Profile
     schedule: dict[str, Any]
     cost: judged.StepErrors
     outcome: list[judged.OutcomeRow]
@@ -134,14 +138,14 @@ def validate(
     clock: Clock = "device",
     repeats: int = 3,
     profile: Profile | None = None,
-    grid: str = "standard",
+    grid: profiles.Grid = "standard",
     ranking: bool = True,
-    profile_folder: Path = profiles.CACHE,
     progress: Progress | None = None,
 ) -> ValidationReport:
-    """Executes a scenario `repeats` times and each policy variant as often, and compares with the simulation.
+    """Executes a scenario `repeats` times and each policy variant twice, and compares with the simulation.
 
-    profile: step costs; measured on this machine first if not given (and kept in `profile_folder`).
+    profile: step costs. If not given they are measured here, in rounds between the executions, so that both meet the same
+    fast and slow minutes of the machine; no execution is ever fitted.
 
     Raises:
         InputError: fewer than one repeat, or the backend cannot run it.
@@ -150,54 +154,67 @@ def validate(
         raise InputError(f"--repeats: found {repeats}, at least 1 is needed")
     workload = scenarios.generate(scenario)
     engine = backend(scenario, device, clock)
-    if profile is None:
-        measuring = engine if clock == "device" else backend(scenario, device)
-        profile = profiles.kept(scenario, measuring, grid=grid, folder=profile_folder, progress=progress)  # type: ignore[arg-type]
-    cost = ProfileCost(profile)
     variants = variants_of(scenario) if ranking else {}
     base = next((name for name, v in variants.items() if v.engine_config() == scenario.engine_config()), "")
     queue = {"": scenario} | {name: v for name, v in variants.items() if name != base}
+    turns = [name for k in range(repeats) for name in queue if not name or k < VARIANT_REPEATS]
+    made = profiles.calibration(scenario, engine, grid) if profile is None else None
+    rounds = 1 + max(LEAST_ROUNDS, len(turns)) if made is not None else 0
     live: dict[str, list[Run]] = {name: [] for name in queue}
-    total, done = repeats * len(queue), 0
-    for _ in range(repeats):  # round by round, so that a slow minute of the machine meets every variant
-        for name, variant in queue.items():
+    for done, name in enumerate([*turns, None]):
+        share, told = done / (len(turns) + 1), progress
+        for _ in range(rounds * done // (len(turns) + 1), rounds * (done + 1) // (len(turns) + 1)):
+            if told is not None:
+                told("calibrating", share)
+            assert made is not None
+            made.round()
+        if name is None:
+            break
 
-            def tell(what: str, part: float, name: str = name, done: int = done) -> None:
-                if progress is not None:
-                    progress(f"{what} {name or scenario.name}", (done + part) / total)
+        def tell(what: str, part: float, name: str = name, done: int = done) -> None:
+            if progress is not None:
+                progress(f"{what} {name or scenario.name}", (done + part) / (len(turns) + 1))
 
-            live[name].append(
-                execute(variant, device=device, clock=clock, workload=workload, engine=engine, cost=cost, progress=tell)
-            )
-            done += 1
+        live[name].append(
+            execute(queue[name], device=device, clock=clock, workload=workload, engine=engine, progress=tell)
+        )
+    if made is not None:
+        profile = made.profile()
+    assert profile is not None
+    cost = ProfileCost(profile)
     predicted = {name: simulate(variant, workload=workload, cost=cost) for name, variant in queue.items()}
     executed = live[""]
-    ranked, shown = None, {}
-    if ranking:
-        by_name = {name: ("" if name == base else name) for name in variants}
-        shown = {
-            name: {
-                "live": [run.summary[RANKED_BY] for run in live[key]],
-                "simulated": predicted[key].summary[RANKED_BY],
-            }
-            for name, key in by_name.items()
-        }
-        shown = {n: v for n, v in shown.items() if v["simulated"] is not None and None not in v["live"]}
-        ranked = judged.ranking({n: v["live"] for n, v in shown.items()}, {n: v["simulated"] for n, v in shown.items()})
+    for run in executed:
+        run.info["binding"] = binding(run.records, scenario.engine_config(), cost, run.summary["duration"])
+    shown = _variants({name: "" if name == base else name for name in variants}, live, predicted)
     return ValidationReport(
         executed,
         predicted[""],
+        profile,
         _schedule(executed, workload, scenario),
         judged.step_errors(executed[0].records.steps, cost),
         judged.outcome([run.summary for run in executed], predicted[""].summary),
         _matched(executed[0].records, predicted[""].records),
-        ranked,
+        judged.ranking({n: v["live"] for n, v in shown.items()}, {n: v["simulated"] for n, v in shown.items()})
+        if ranking
+        else None,
         shown,
     )
 
 
+def _variants(keys: dict[str, str], live: dict[str, list[Run]], predicted: dict[str, Run]) -> dict[str, dict[str, Any]]:
+    """What variants are ranked by, live by repeat and simulated; those without a finished request are left out."""
+    found = {}
+    for name, key in keys.items():
+        values = [run.summary[RANKED_BY] for run in live[key]]
+        simulated = predicted[key].summary[RANKED_BY]
+        if simulated is not None and None not in values:
+            found[name] = {"live": values, "simulated": simulated}
+    return found
+
+
 def write(found: ValidationReport, folder: Path) -> Path:
-    """Writes a result folder: the first executed run, both runs side by side in report.html, and validation.json."""
+    """Writes a result folder: the first executed run, both runs side by side in report.html, validation.json, and the profile."""
     page = report.comparison_page(
         f"{found.predicted.name}: predicted against measured",
         found.predicted,
@@ -206,6 +223,7 @@ def write(found: ValidationReport, folder: Path) -> Path:
         found.sentence,
     )
     texts = {"report.html": html.render(page), "validation.json": results.dumps(found.to_dict()) + "\n"}
+    texts["profile.json"] = found.profile.model_dump_json(indent=1) + "\n"
     return results.save(found.executed[0], folder, texts=texts)
 
 

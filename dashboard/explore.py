@@ -1,0 +1,110 @@
+"""Explore: one scenario, a few knobs, a real simulation behind every move of a slider."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+import scenarios
+from scenarios import InputError, Scenario
+from scenarios import hardware as hardware_catalog
+from scenarios import models as model_catalog
+from studies import figures, tables
+from studies.report import CDFS, cards, slo_of
+from studies.results import Run
+from studies.run import simulate
+
+OWN = "as in the scenario"
+BATCHINGS = {
+    "chunked": "chunked (vLLM V1, Sarathi)",
+    "prefill_first": "prefill first (Orca, vLLM V0)",
+    "static": "static (wait for the slowest)",
+}
+PLOT = {"displaylogo": False, "displayModeBar": False}
+
+
+def page() -> None:
+    """The page: knobs at the side; what came of them, what binds, and the figures."""
+    st.title("Explore")
+    overrides = knobs(scenarios.load("demo"))
+    try:
+        with st.spinner("simulating", show_time=False):
+            run = simulated(tuple(overrides))
+    except InputError as error:
+        st.error(str(error), icon=":material/error:")
+        st.stop()
+    show(run)
+
+
+@st.cache_resource(max_entries=50, show_spinner=False)
+def simulated(overrides: tuple[str, ...]) -> Run:
+    """The demo scenario with these overrides, simulated; kept, as the same knobs give the same run."""
+    return simulate(scenarios.load("demo", overrides=overrides))
+
+
+def knobs(scenario: Scenario) -> list[str]:
+    """The controls, and what they mean as overrides of the scenario."""
+    engine = scenario.engine_config()
+    with st.sidebar:
+        st.header("Load")
+        rate = st.slider("Requests per second", 0.5, 30.0, 3.0, 0.5, key="rate")
+        requests = st.select_slider("Requests", [50, 100, 200, 500, 1000], 100, key="requests")
+        st.header("Engine")
+        batching = st.selectbox("Batching", list(BATCHINGS), format_func=BATCHINGS.__getitem__, key="batching")
+        cache = st.toggle("Prefix cache", engine.enable_prefix_caching, key="cache")
+        sequences = st.select_slider("max_num_seqs", [1, 2, 4, 8, 16, 32, 64, 128], engine.max_num_seqs, key="seqs")
+        tokens = st.select_slider(
+            "max_num_batched_tokens", [64, 128, 256, 512, 1024, 2048], engine.max_num_batched_tokens, key="tokens"
+        )
+        st.header("Model and hardware")
+        model = st.selectbox("Model", [OWN, *model_catalog.CATALOG], key="model")
+        device = st.selectbox("Hardware", [OWN, *hardware_catalog.CATALOG], key="hardware")
+    found = [
+        f"workload.arrivals={{process: poisson, rate: {rate}}}",
+        f"workload.requests={requests}",
+        f"engine.batching={batching}",
+        f"engine.enable_prefix_caching={'true' if cache else 'false'}",
+        f"engine.max_num_seqs={sequences}",
+        f"engine.max_num_batched_tokens={max(tokens, sequences)}",
+    ]
+    if model != OWN:
+        found.append(f"model={model}")
+    if device != OWN:
+        found.append(f"hardware={device}")
+    if model != OWN or device != OWN:
+        found.append("engine.num_gpu_blocks=null")  # as many as its memory holds
+    return found
+
+
+def show(run: Run) -> None:
+    """Cards, the sentence that names the bottleneck, figures and tables of one run."""
+    st.caption(tables.heading(run))
+    st.info(run.info["binding"]["sentence"], icon=":material/speed:")
+    headlines = cards(run)
+    for row in (headlines[:4], headlines[4:]):
+        for column, (value, text) in zip(st.columns(4), row, strict=False):
+            column.metric(text, value, border=True)
+    for line in tables.rejections(run):
+        st.warning(line)
+    columns = st.columns(3)
+    for column, (metric, title) in zip(columns, CDFS, strict=True):
+        with column:
+            draw(title, figures.latency_cdf(metric, {run.name: run.records}, slo_of(run)), metric)
+    draw(
+        "Requests and KV memory", figures.load_over_time(run.records, run.info["engine"]["num_gpu_blocks"] - 1), "load"
+    )
+    draw("Batches", figures.batch_composition(run.records), "batches")
+    with st.expander("All figures as tables"):
+        for table in tables.every(run):
+            st.markdown(f"**{table.title}**")
+            st.table([dict(zip(table.head, row, strict=True)) for row in table.rows])
+            if table.note:
+                st.caption(table.note)
+    with st.expander("What is not modelled"):
+        st.markdown("\n".join(f"- {line}" for line in tables.NOT_MODELLED))
+
+
+def draw(title: str, figure: dict[str, Any], key: str) -> None:
+    st.markdown(f"**{title}**")
+    st.plotly_chart(figure, key=key, theme=None, config=PLOT)
