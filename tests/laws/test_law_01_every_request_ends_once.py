@@ -28,7 +28,7 @@ def ends_and_records(world: World):  # type: ignore[no-untyped-def]
         return closed, world.run()
 
 
-@law(60)
+@law(40)
 @given(worlds(horizons=True))
 def test_every_submitted_request_ends_exactly_once(world: World) -> None:
     closed, records = ends_and_records(world)
@@ -40,7 +40,7 @@ def test_every_submitted_request_ends_exactly_once(world: World) -> None:
         assert Status.IN_FLIGHT not in status.tolist()
 
 
-@law(40)
+@law(25)
 @given(worlds())
 def test_only_turns_behind_an_unfinished_one_are_never_sent(world: World) -> None:
     records = world.run()
@@ -50,7 +50,7 @@ def test_only_turns_behind_an_unfinished_one_are_never_sent(world: World) -> Non
         assert not records.finished[before]
 
 
-@law(40)
+@law(25)
 @given(worlds())
 def test_rejected_are_exactly_those_that_no_empty_engine_could_hold(world: World) -> None:
     records = world.run()
@@ -60,7 +60,7 @@ def test_rejected_are_exactly_those_that_no_empty_engine_could_hold(world: World
         assert rejected[i] == (world.engine.why_it_can_never_run(prompt, most) is not None)
 
 
-@law(40)
+@law(25)
 @given(worlds())
 def test_finished_requests_got_every_token_that_is_theirs(world: World) -> None:
     records = world.run()
@@ -70,7 +70,7 @@ def test_finished_requests_got_every_token_that_is_theirs(world: World) -> None:
     assert int(records.steps["sampled"].sum()) == int(due[records.finished].sum())
 
 
-@law(40)
+@law(25)
 @given(worlds(loops=("open",), horizons=True))
 def test_open_loop_sends_what_is_due_before_the_horizon(world: World) -> None:
     records = world.run()

@@ -11,7 +11,7 @@ from tests.conformance.random_runs import RandomRun, random_run
 from tests.laws.worlds import World, law, worlds
 
 
-@law(60)
+@law(40)
 @given(worlds(horizons=True))
 def test_no_step_owns_more_blocks_than_there_are(world: World) -> None:
     used = world.run().steps["kv_blocks"]
@@ -19,7 +19,7 @@ def test_no_step_owns_more_blocks_than_there_are(world: World) -> None:
     assert (used <= world.engine.usable_blocks).all()
 
 
-@law(60)
+@law(40)
 @given(worlds(loops=("open",), most_replicas=1))
 def test_owned_blocks_hold_the_tokens_of_those_running(world: World) -> None:
     """Without sharing, the blocks in use are those that the contexts and chunks of the step fill, or more by those that
@@ -48,7 +48,7 @@ def owners(run: RandomRun):  # type: ignore[no-untyped-def]
         step += 1
 
 
-@law(60)
+@law(40)
 @given(st.integers(10_000, 1_000_000))
 def test_free_and_owned_blocks_add_up_after_every_step(seed: int) -> None:
     run = random_run(seed)

@@ -9,7 +9,7 @@ from serving.request import Status
 from tests.laws.worlds import World, law, worlds
 
 
-@law(60)
+@law(40)
 @given(worlds(horizons=True))
 def test_time_stamps_of_a_request_are_in_order(world: World) -> None:
     r = world.run().requests
@@ -23,7 +23,7 @@ def test_time_stamps_of_a_request_are_in_order(world: World) -> None:
     assert (r["first_token_ns"][more] < r["finish_ns"][more]).all()
 
 
-@law(60)
+@law(40)
 @given(worlds(horizons=True))
 def test_steps_of_a_replica_follow_each_other(world: World) -> None:
     steps = world.run().steps
@@ -38,7 +38,7 @@ def test_steps_of_a_replica_follow_each_other(world: World) -> None:
         assert (start >= 0).all()
 
 
-@law(40)
+@law(25)
 @given(worlds(horizons=True))
 def test_nothing_ends_behind_the_horizon(world: World) -> None:
     records = world.run()
@@ -47,7 +47,7 @@ def test_nothing_ends_behind_the_horizon(world: World) -> None:
         assert (records.requests["finish_ns"] <= world.horizon_ns).all()
 
 
-@law(40)
+@law(25)
 @given(worlds(loops=("sessions", "closed")))
 def test_next_turn_is_sent_a_pause_after_the_answer(world: World) -> None:
     records, w = world.run(), world.workload
@@ -56,7 +56,7 @@ def test_next_turn_is_sent_a_pause_after_the_answer(world: World) -> None:
         assert records.requests["arrival_ns"][i] == finish + w.think_ns[i]
 
 
-@law(40)
+@law(25)
 @given(worlds(loops=("closed",)))
 def test_closed_loop_never_has_more_in_flight_than_clients(world: World) -> None:
     r = world.run().requests

@@ -35,7 +35,7 @@ def test_replica_is_idle_only_while_it_has_no_request(batching: str, policy: str
     check()
 
 
-@law(60)
+@law(40)
 @given(worlds(horizons=True))
 def test_step_that_computes_nothing_has_preempted(world: World) -> None:
     records = world.run()

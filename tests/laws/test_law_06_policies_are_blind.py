@@ -37,7 +37,7 @@ def test_poison_works() -> None:
         print(request._output_tokens)
 
 
-@law(60)
+@law(40)
 @given(worlds(horizons=True))
 def test_only_the_stop_rule_reads_true_answer_lengths(world: World) -> None:
     clean = content(world.run())
@@ -46,7 +46,7 @@ def test_only_the_stop_rule_reads_true_answer_lengths(world: World) -> None:
         assert content(world.run(fast=False)) == clean
 
 
-@law(60)
+@law(40)
 @given(worlds())
 def test_nothing_before_its_end_depends_on_how_long_an_answer_will_be(world: World) -> None:
     """Two futures that differ only in how long one client's answer goes on have the same past."""

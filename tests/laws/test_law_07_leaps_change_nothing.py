@@ -33,7 +33,7 @@ def test_fast_path_does_not_change_a_bit(world: World) -> None:
     assert content(world.run(fast=True)) == content(world.run(fast=False))
 
 
-@law(40)
+@law(25)
 @given(worlds(horizons=True))
 def test_settings_outside_the_fast_path_do_not_care_either(world: World) -> None:
     assert content(world.run()) == content(world.run(fast=False, leaps=False))

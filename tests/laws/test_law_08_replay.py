@@ -44,7 +44,7 @@ def live(world: World, seed: int) -> Records:
     return run_on_executors(world.engine, world.workload, executors, router=world.router, horizon_ns=world.horizon_ns)
 
 
-@law(60)
+@law(40)
 @given(worlds())
 def test_simulated_run_replays_identically(world: World) -> None:
     records = world.run()
@@ -53,7 +53,7 @@ def test_simulated_run_replays_identically(world: World) -> None:
     assert report.steps == len(records.steps["step"])
 
 
-@law(60)
+@law(40)
 @given(worlds(), st.integers(0, 1000))
 def test_run_with_measured_durations_replays_identically(world: World, seed: int) -> None:
     records = live(world, seed)
