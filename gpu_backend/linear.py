@@ -1,8 +1,9 @@
-"""Dense layers on a CPU: oneDNN with weights packed once where torch offers it, `F.linear` elsewhere.
+"""Dense layers on a CPU, by what it can do.
 
-Measured on one AVX2 core (float32, the 41.5M weights of the tiny Qwen3 shape, 1 / 8 / 64 rows): packed 27 / 37 / 94 ms less the
-head's share, F.linear 19 / 43 / 108. In bfloat16 packing needs AVX-512; it is faster than float32 only where
-the CPU also multiplies bfloat16, so `choose_dtype` asks for that.
+- AVX-512: oneDNN with weights packed once, in bfloat16 where the CPU multiplies bfloat16 (AVX512-BF16, AMX).
+- AVX2: float32 rows as they are; our own kernel for few rows, torch's for many. (oneDNN packed took 22 / 32 / 94 ms for
+  1 / 8 / 64 rows of the tiny model, ours 16 / 31 / 90, and it builds new code for every row count.)
+The packing operators are private to torch: probed, with the public way behind them.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ from collections.abc import Callable
 
 import torch
 
+from gpu_backend.cpu_kernels import Kernels
 from scenarios.errors import InputError
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 _PACK_ROWS = 64  # oneDNN lays weights out for so many rows; of 1..256 this one was best or next to it at every size
+
+PACKED = "oneDNN packed"
 
 TILE = 256
 """Rows that a dense layer takes at once; more are cut into tiles: weights are reused well enough by then."""
@@ -25,9 +29,9 @@ Linear = Callable[[torch.Tensor], torch.Tensor]
 
 
 def padded_rows(n: int) -> int:
-    """The row count at which n rows are computed.
+    """The row count at which oneDNN computes n rows.
 
-    oneDNN builds (and keeps) code for every row count that it meets, 5 to 10 ms of a step of the tiny model. With these few
+    It builds (and keeps) code for every row count that it meets, 5 to 10 ms of a step of the tiny model. With these few
     sizes all of it is built before the first measured step; the padding costs 2 to 4 % where it occurs.
     """
     whole, rest = divmod(n, TILE)
@@ -80,11 +84,16 @@ def _packed(weight: torch.Tensor, bias: torch.Tensor | None) -> Linear | None:
     return linear
 
 
-def make_linear(weight: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dtype) -> tuple[Linear, str]:
+def make_linear(
+    weight: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dtype, kernels: Kernels
+) -> tuple[Linear, str]:
     """A dense layer from float32 `(out, in)` weights, and the name of what runs it. Keeps one copy of the weights."""
     weight = weight.to(dtype)
     bias = None if bias is None else bias.to(dtype)
-    packed = _packed(weight, bias)
-    if packed is not None:
-        return packed, "oneDNN packed"
-    return lambda x: torch.nn.functional.linear(x.to(dtype), weight, bias).float(), "F.linear"
+    if torch.backends.cpu.get_cpu_capability().startswith("AVX512"):
+        packed = _packed(weight, bias)
+        if packed is not None:
+            return packed, PACKED
+    if dtype == torch.float32:
+        return lambda x: kernels.linear(x, weight, bias), kernels.name
+    return lambda x: torch.nn.functional.linear(x.to(dtype), weight, bias).float(), "torch"

