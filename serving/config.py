@@ -62,14 +62,10 @@ class EngineConfig:
         blocks = -(-tokens // self.block_size)
         if blocks > self.usable_blocks:
             return f"{tokens} tokens need {blocks} KV blocks of {self.block_size}, {self.usable_blocks} are usable"
-        # What admissions must leave free counts only while something runs, so an empty engine ignores it.
-        if (
-            not self.enable_chunked_prefill
-            and self.long_prefill_token_threshold == 0
-            and (prompt_tokens > self.max_num_batched_tokens)
-        ):
+        if not self.enable_chunked_prefill and tokens > self.max_num_batched_tokens:
+            # In one piece, also when it comes back after a preemption with most of its answer.
             return (
-                f"prompt of {prompt_tokens} tokens > max_num_batched_tokens {self.max_num_batched_tokens}, not chunked"
+                f"{tokens} tokens > max_num_batched_tokens {self.max_num_batched_tokens}, and prompts are not chunked"
             )
         return None
 
@@ -78,6 +74,6 @@ class EngineConfig:
         tokens = np.minimum(prompt_tokens + max_tokens, self.max_model_len) - 1
         fits = (prompt_tokens >= 1) & (prompt_tokens < self.max_model_len)
         fits &= -(-tokens // self.block_size) <= self.usable_blocks
-        if not self.enable_chunked_prefill and self.long_prefill_token_threshold == 0:
-            fits &= prompt_tokens <= self.max_num_batched_tokens
+        if not self.enable_chunked_prefill:
+            fits &= tokens <= self.max_num_batched_tokens
         return fits

@@ -127,7 +127,7 @@ class FastScheduler:
             scheduled=rows,
             shape=self.shape,
             admitted=[Admission(*each) for each in self.admitted],
-            preempted=self.preempted,
+            preempted=list(self.preempted),
             running=len(self.running),
             waiting=len(self.waiting),
             free_blocks=self.pool.free,
