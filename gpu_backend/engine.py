@@ -40,7 +40,7 @@ class CpuEngine:
         dtype: weights: float32, bfloat16, or auto (bfloat16 where the CPU multiplies it).
         kv_dtype: KV cache: float32, bfloat16, or auto (bfloat16: half the memory traffic of decode attention).
         seed: of the random weights.
-        threads: compute threads of the dense layers; the kernels use one.
+        threads: of torch (dense layers of many rows, prefill attention); our own kernels use one.
         clock: cpu (default) or wall.
         model: a model of the same spec whose weights are shared.
         weights: instead of random ones; used up.
@@ -190,9 +190,9 @@ class CpuEngine:
         for row, need, end in zip(rows, needs, np.cumsum(needs).tolist(), strict=True):
             row.request.blocks = ids[end - need : end].tolist()
         fresh = np.unique(ids[~self._filled[ids]])  # fresh memory may hold anything, and its first touch is slow
-        for block in fresh.tolist():
-            for part in (self.cache.keys, self.cache.values):
-                part[:, block] = torch.from_numpy(self._draws.standard_normal(part[:, block].shape, dtype=np.float32))
+        for part in (self.cache.keys, self.cache.values):
+            one = torch.from_numpy(self._draws.standard_normal(part[:, :1].shape, dtype=np.float32))
+            part[:, torch.from_numpy(fresh)] = one.to(part.dtype).expand(-1, len(fresh), -1, -1, -1)
         self._filled[fresh] = True
 
     def _warm_up(self) -> None:

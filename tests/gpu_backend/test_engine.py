@@ -26,7 +26,7 @@ CONFIG = EngineConfig(65, block_size=4, max_model_len=128, max_num_batched_token
 
 @pytest.fixture(scope="module")
 def engine() -> CpuEngine:
-    return CpuEngine(QWEN3, CONFIG, kv_dtype="float32")
+    return CpuEngine(QWEN3, CONFIG, dtype="float32", kv_dtype="float32")
 
 
 def first_plan(requests: list[Request]) -> StepPlan:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from serving.plan import StepPlan, StepResult
 from serving.records import Records
 from serving.request import Status
 from serving.scheduler import Scheduler
+from sim.cluster import run_on_executors
+from sim.replay import ReplayReport, replay
 from tests.gpu_backend.shapes import QWEN3
 
 MS = 1_000_000
@@ -69,6 +72,13 @@ def check_laws(records: Records) -> None:
     assert (s["start_ns"] <= s["end_ns"]).all()
     assert (s["end_ns"][:-1] <= s["scheduled_ns"][1:]).all()
     assert set(r["first_token_ns"][done]) <= set(s["end_ns"])
+
+
+def replica_of(records: Records, number: int) -> Records:
+    """The steps of one replica alone."""
+    mine = records.steps["replica"] == number
+    requests = {name: column[records.requests["replica"] == number] for name, column in records.requests.items()}
+    return replace(records, requests=requests, steps={name: column[mine] for name, column in records.steps.items()})
 
 
 def test_arrivals_wait_in_real_time() -> None:
@@ -155,3 +165,17 @@ def test_the_real_engine_serves_a_tight_pool_in_real_time() -> None:
     assert records.finished.all()
     assert records.requests["preemptions"].sum() == len(records.preempted) > 0
     assert (records.steps["kv_blocks"] <= config.usable_blocks).all()
+    assert replay(records, load, config) == ReplayReport(True, len(records.steps["step"]))
+
+
+def test_two_replicas_of_the_real_engine_run_on_a_simulated_clock() -> None:
+    engine = CpuEngine(QWEN3, CONFIG)
+    load = workload([0, 0, 1, 1, 900_000], [9, 30, 70, 5, 9], [6, 3, 5, 9, 2])
+    began = time.perf_counter()
+    records = run_on_executors(CONFIG, load, [engine, engine.replica()])
+    assert time.perf_counter() - began < 60.0, "an idle gap of 900 s costs nothing"
+    check_laws(replica_of(records, 0))
+    assert records.finished.all()
+    assert set(records.requests["replica"].tolist()) == {0, 1}
+    assert records.requests["finish_ns"][4] >= 900_000 * MS
+    assert replay(records, load, CONFIG).identical
