@@ -179,7 +179,7 @@ def validate(
 ) -> None:
     """Execute a scenario several times, simulate it, and compare: schedule, step costs, outcome, ranking."""
     from sim.profile import load_profile
-    from studies.validate import validate as check
+    from studies.validation import validate as check
 
     loaded = _load(scenario, trace, set_ or [], seed)
     folder = _folder(out, False, loaded.name)
@@ -190,7 +190,7 @@ def validate(
             grid="quick" if quick else "standard", ranking=ranking, progress=tell,
         )  # fmt: skip
     if folder is not None:
-        from studies.validate import write
+        from studies.validation import write
 
         write(found, folder)
         _say(f"wrote {folder}")
@@ -212,7 +212,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Simulate several scenarios and show them side by side."""
-    from studies.compare import compare as side_by_side
+    from studies.comparison import compare as side_by_side
 
     loaded = [_load(path, None, set_ or [], None) for path in scenario]
     with _spinner("simulating"):

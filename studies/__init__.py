@@ -1,1 +1,28 @@
+"""Runs for people: simulate, execute, compare and validate scenarios, with reports and figures.
 
+run = studies.simulate(scenarios.load("demo"))
+run.summary["mean_ttft_ms"]
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from studies.comparison import compare
+    from studies.results import Run
+    from studies.run import execute, simulate
+    from studies.validation import validate
+
+__all__ = ["Run", "compare", "execute", "simulate", "validate"]
+
+_HOMES = {"Run": "results", "compare": "comparison", "execute": "run", "simulate": "run", "validate": "validation"}
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a public name when it is first asked for: a simulation does not pay for what validations need."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'studies' has no attribute {name!r}")
+    import importlib
+
+    found = getattr(importlib.import_module(f"studies.{_HOMES[name]}"), name)
+    globals()[name] = found
+    return found

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from scenarios.schema import Scenario
 from studies.run import Progress
-from studies.validate import ValidationReport, validate, write
+from studies.validation import ValidationReport, validate, write
 
 REPEATS = 2  # the least that shows the noise of the machine
 

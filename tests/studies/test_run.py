@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import scenarios
+from scenarios.errors import InputError
+from sim.profile import Coefficients, Domain, Profile, Range, Source
+from sim.profile_cost import ProfileCost
+from studies import compare, execute, results, simulate, validate
+from studies.validation import variants_of
+
+SMALL = ["workload.requests=12", "workload.arrivals.rate=20", "workload.output=6"]
+TINY = [
+    "workload.requests=5",
+    "workload.arrivals.rate=50",
+    "workload.input=10",
+    "workload.output=3",
+    "engine.max_num_seqs=4",
+]
+TINY += ["workload.prompts.prefix_tokens=32", "engine.max_num_batched_tokens=16", "engine.max_model_len=128"]
+
+
+@pytest.fixture(scope="module")
+def scenario():
+    return scenarios.load("demo", overrides=SMALL)
+
+
+@pytest.fixture(scope="module")
+def profile():
+    """A profile with round numbers: 3 ms a step, 0.1 ms a token."""
+    wide = Range(min=0, max=100_000)
+    domain = Domain(
+        tokens=wide, prefill_query=wide, prefill_context=wide, decode_sequences=wide, decode_context=wide, sampled=wide
+    )
+    return Profile(
+        name="round", created="2025-01-01", source=Source(device="cpu", clock="cpu"), model="qwen3-tiny", dtype="float32",
+        kv_dtype="float32", domain=domain, dense=((0, 3e6), (100, 13e6)), coefficients=Coefficients(), data_hash="none",
+    )  # fmt: skip
+
+
+def test_a_run_carries_all_that_is_needed_to_judge_it(scenario, profile):
+    run = simulate(scenario, cost=ProfileCost(profile))
+    assert run.summary["completed"] == 12
+    assert run.info["scenario_hash"] == scenario.hash()[:16]
+    assert run.info["profile_hash"] == profile.hash()
+    assert {"servetwin", "python", "numpy"} <= set(run.info["versions"])
+    assert run.info["binding"]["extrapolated"] == 0
+    assert sum(run.info["binding"]["terms"].values()) == pytest.approx(1)
+
+
+def test_a_profile_named_in_a_scenario_is_what_steps_cost(profile, tmp_path):
+    path = profile.save(tmp_path / "p.json")
+    alone = scenarios.load(
+        "demo", overrides=[*SMALL, "workload.requests=1", "cost.source=profile", f"cost.profile={path}"]
+    )
+    assert simulate(alone).summary["mean_tpot_ms"] == pytest.approx(3.1)
+
+
+def test_shared_prefixes_survive_a_result_folder(scenario, tmp_path):
+    run = simulate(scenario)
+    results.save(run, tmp_path / "out")
+    again = results.load_workload(tmp_path / "out")
+    for i in range(len(again)):
+        assert [n for _, n in again.prompt(i)] == [n for _, n in run.workload.prompt(i)]
+    before = [key for i in range(12) for key, _ in run.workload.prompt(i)]
+    after = [key for i in range(12) for key, _ in again.prompt(i)]
+    pairs = list(zip(before, after, strict=True))
+    assert len(set(before)) == len(set(after)) == len(set(pairs))
+
+
+def test_six_variants_share_every_drawn_request(scenario):
+    variants = variants_of(scenario)
+    assert len(variants) == 6
+    assert len({v.engine_config() for v in variants.values()}) == 6
+    drawn = [scenarios.generate(v) for v in variants.values()]
+    for other in drawn[1:]:
+        np.testing.assert_array_equal(other.arrival_ns, drawn[0].arrival_ns)
+        np.testing.assert_array_equal(other.prompt_tokens, drawn[0].prompt_tokens)
+
+
+def test_compared_scenarios_keep_their_own_columns(scenario):
+    found = compare([scenario, scenario.model_copy(update={"name": "other"}), scenario])
+    assert list(found.runs) == ["demo", "other", "demo (2)"]
+    assert len(found.table().head) == 4
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+@pytest.mark.parametrize(("arguments", "named"), [({"device": "tpu"}, "cpu"), ({"clock": "sundial"}, "wall")])
+def test_a_device_or_clock_that_there_is_not_is_refused(scenario, arguments, named):
+    with pytest.raises(InputError, match=named):
+        execute(scenario, **arguments)
+
+
+def test_validation_keeps_its_layers_apart(profile, tmp_path):
+    pytest.importorskip("torch", reason="the real engine (extra `gpu`) is not installed")
+    seen: list[float] = []
+    found = validate(
+        scenarios.load("demo", overrides=TINY), repeats=2, profile=profile, progress=lambda _, part: seen.append(part)
+    )
+    assert seen == sorted(seen)
+    assert found.schedule["identical"]
+    assert found.schedule["steps"] == sum(len(run.records.steps["step"]) for run in found.executed) > 0
+    document = json.loads(results.dumps(found.to_dict()))
+    assert set(document["outcome"][0]) >= {"metric", "live", "simulated", "error", "noise"}
+    for row in document["outcome"]:
+        assert row["error"] == pytest.approx(row["simulated"] / row["live"] - 1)
+        assert row["noise"] >= 0
+    assert len(document["ranking"]["variants"]) == 6
+    tau, pairs = document["ranking"]["kendall_tau"], document["ranking"]["pairs"]
+    assert (tau is None) == (pairs == 0)
+    assert document["cost"]["by_kind"]["all"]["steps"] == len(found.executed[0].records.steps["step"])
+    from studies.validation import write
+
+    write(found, tmp_path / "out")
+    assert (tmp_path / "out" / "report.html").stat().st_size > 4_000_000
+    assert results.load(tmp_path / "out").info["way"] == "execute"
+
+
+def test_a_machine_is_calibrated_between_executions():
+    pytest.importorskip("torch", reason="the real engine (extra `gpu`) is not installed")
+    one = scenarios.load("demo", overrides=TINY)
+    found = validate(one, repeats=1, grid="quick", ranking=False)
+    assert found.ranking is None
+    assert found.predicted.info["profile_hash"] == found.profile.hash()
+    assert found.profile.source.device == "cpu"
+    assert [row.noise for row in found.outcome] == [None] * len(found.outcome)
