@@ -129,6 +129,9 @@ class Drive:
         self.requests = scenario.requests()
         self.names = {request.index: name for name, request in self.requests.items()}
         self.due = sorted(self.raw["requests"], key=lambda r: r["arrival_step"])  # stable: list order within a step
+        self.endings = {  # a stop token is looked for before the length limits
+            r["id"]: "stop" if r.get("stop_at") == r["output_tokens"] else "length" for r in self.raw["requests"]
+        }
         self.computed: dict[str, int] = {}
         self.lost: set[str] = set()  # preempted and not yet back
         self.present: set[str] = set()
@@ -164,7 +167,7 @@ class Drive:
         finished = [self._name(request) for request in self.scheduler.update(plan)]
         for name in finished:
             self.present.discard(name)
-            self.end[name] = "length"
+            self.end[name] = self.endings[name]
         record["aborted"] = aborted
         record["finished"] = finished
         record["free_after"] = self.scheduler.free_blocks

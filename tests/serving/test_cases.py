@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from scenarios.workload import Workload
 from serving.config import EngineConfig
+from serving.request import Status
+from sim.cluster import simulate
+from tests.laws.alone import alone
+from tests.laws.worlds import roofline
 from tests.serving.driver import Engine, Step, on
 
 
@@ -49,6 +55,23 @@ def test_case_2_what_can_never_fit_is_refused_with_the_reason(prompt: int, outpu
     config = EngineConfig(num_gpu_blocks=8, block_size=16)
     reason = config.why_it_can_never_run(prompt, output)
     assert reason == f"{prompt + output - 1} tokens need {blocks} KV blocks of 16, 7 are usable"
+
+
+@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize(("prompt", "output"), [(113, 1), (112, 2), (97, 17)])
+def test_case_2_the_request_queued_behind_a_refused_one_completes(prompt: int, output: int, fast: bool) -> None:
+    config = EngineConfig(num_gpu_blocks=8, block_size=16)
+    requests = [alone(prompt, output, 0), alone(16, 1, 0)]
+    columns = {
+        name: np.concatenate([getattr(w, name) for w in requests])
+        for name in ("arrival_ns", "prompt_tokens", "output_tokens", "max_tokens", "priority", "tenant", "session")
+    }
+    both = Workload(**columns, follows=np.array([-1, -1]), think_ns=np.array([0, 0]))
+    records = simulate(config, both, roofline(), fast=fast)
+    assert records.requests["status"].tolist() == [Status.REJECTED, Status.FINISHED]
+    assert records.info["rejected"] == [
+        {"request": 0, "reason": f"{prompt + output - 1} tokens need 8 KV blocks of 16, 7 are usable"}
+    ]
 
 
 def test_case_2_the_true_answer_length_is_not_consulted() -> None:
