@@ -67,6 +67,7 @@ class FastScheduler:
         # of the step last decided
         self.rows: list[Row] = []
         self.preempted: list[Request] = []
+        self.prefill: list[tuple[int, int]] = []  # (query, context) of its prompts
         self.admitted: list[tuple[Request, int, bool]] = []
         self.mixed: StepShape | None = None  # its shape if it has rows
         self.sequences = self.context = self.longest = 0  # its decodes
@@ -133,24 +134,26 @@ class FastScheduler:
             free_blocks=self.pool.free,
         )
 
-    def decide(self, now_ns: int, decoding: list[Request] | None = None) -> None:
-        """Decides the next step. Its decodes are `sequences`, `context` and `longest`; `rows` are its prompts, and `mixed` is
-        its shape if it has any.
+    def decide(self, now_ns: int, decoding: list[Request] | None = None) -> StepShape | None:
+        """Decides the next step. Its decodes are `sequences`, `context` and `longest`; `rows` are its prompts.
 
         Args:
             decoding: filled with the decodes of this step if given.
+
+        Returns:
+            the shape of a step with prompts; None if it has decodes only (they alone are then the shape).
         """
         step = self.step
         if self.mixed is not None:
-            self.rows, self.admitted, self.mixed = [], [], None
+            self.rows, self.prefill, self.admitted, self.mixed = [], [], [], None
         if self.preempted:
             self.preempted = []
-        due = self.due[-step % self.block_size]
+        due = len(self.due[-step % self.block_size])
         if due:
-            if len(due) <= self.pool.free:
-                self.pool.take(len(due))
+            if due <= self.pool.free:
+                self.pool.take(due)
             else:
-                self._take_or_preempt(due)
+                self._take_or_preempt(self.due[-step % self.block_size])
         if decoding is not None:
             decoding.extend(request for request in self.running if request is not self.partial)
         sequences = self.sequences = self.decodes
@@ -168,18 +171,20 @@ class FastScheduler:
             if self.waiting and budget > 0 and not self.preempted:
                 self._admit(budget, now_ns)
             if self.rows:
-                self._start_rows()
+                # Rows that sample have just joined the decodes, for the next step on.
+                self.mixed = StepShape(tuple(self.prefill), self.sequences, self.context, self.longest, self.decodes)
+        return self.mixed
 
     def update(self, plan: object = None) -> list[Request]:
         """The step decided last has run; returns those whose answer it completed."""
         self.in_flight = False
         finished: list[Request] = []
-        finishes, last = self.finishes, self.step - 1
-        while finishes and finishes[0][0] <= last:
+        finishes, step = self.finishes, self.step
+        while finishes and finishes[0][0] < step:
             _, admission, request = heappop(finishes)
             if request.scheduled_order == admission and request.status is Status.RUNNING:
                 del self.running[request]
-                self._take_everything(request)
+                self._take_decode(request)
                 if self.cache is not None:
                     self.cache.close(request)
                 request.num_outputs = request.stop_after
@@ -328,57 +333,54 @@ class FastScheduler:
             budget -= n
 
     def _schedule(self, request: Request, n: int) -> None:
-        """Notes a row. A prompt that is not complete by it becomes the partial one."""
+        """Notes a row. A prompt that is not complete by it becomes the partial one; one that is becomes a decode of the next
+        step, unless this one ends it."""
         context = request.computed
         end = request.computed = context + n
+        outputs = request.num_outputs
         if self.cache is not None:
             self.cache.publish(request, end)
-        samples = end == request.prompt_tokens + request.num_outputs
-        if not samples:
+        if end < request.prompt_tokens + outputs:
             self.partial = request
-        self.rows.append((request, n, context, samples))
+            self.prefill.append((n, context))
+            self.rows.append((request, n, context, False))
+            return
+        self.rows.append((request, n, context, True))
+        if n == 1 and outputs:  # all but its newest token was found in the cache
+            self.sequences += 1
+            self.context += context
+            self.longest = max(self.longest, context)
+        else:
+            self.prefill.append((n, context))
+        step = self.step
+        base = request.base = end - step
+        self.decodes += 1
+        self.base_sum += base
+        if self.base_max is not None and (self.decodes == 1 or base > self.base_max):
+            self.base_max = base
+        self.due[base % self.block_size][request] = None
+        heappush(self.finishes, (step - 2 + request.stop_after - outputs, request.scheduled_order, request))
+        if self.cache is not None:
+            self.cache.writers[request.output_key] = request
 
-    def _start_rows(self) -> None:
-        """Finds the shape of a step with prompts, and makes decodes of those that it completes: the next step decodes them,
-        unless this one ends them."""
-        sampled, step = self.sequences, self.step
-        prefill = []
-        for request, n, before, samples in self.rows:
-            if n == 1 and samples and request.num_outputs:  # all but its newest token was found in the cache
-                self.sequences += 1
-                self.context += before
-                self.longest = max(self.longest, before)
-            else:
-                prefill.append((n, before))
-            if samples:
-                sampled += 1
-                base = request.base = request.computed - step
-                self.decodes += 1
-                self.base_sum += base
-                if self.base_max is not None and (self.decodes == 1 or base > self.base_max):
-                    self.base_max = base
-                self.due[base % self.block_size][request] = None
-                order = request.scheduled_order
-                heappush(self.finishes, (step - 2 + request.stop_after - request.num_outputs, order, request))
-                if self.cache is not None:
-                    self.cache.writers[request.output_key] = request
-        self.mixed = StepShape(tuple(prefill), self.sequences, self.context, self.longest, sampled)
+    def _take_decode(self, request: Request) -> None:
+        """A decode leaves the running set: its blocks go back, the sums forget it."""
+        base = request.base
+        self.decodes -= 1
+        self.base_sum -= base
+        if base == self.base_max:
+            self.base_max = None
+        del self.due[base % self.block_size][request]
+        if self.cache is not None:
+            del self.cache.writers[request.output_key]
+        self.pool.release(request, base + self.step)
 
     def _take_everything(self, request: Request) -> None:
-        """A request leaves the running set: its blocks go back, the sums forget it."""
         if request is self.partial:
             self.partial = None
-            computed = request.computed
+            self.pool.release(request, request.computed)
         else:
-            computed = request.base + self.step
-            self.decodes -= 1
-            self.base_sum -= request.base
-            if request.base == self.base_max:
-                self.base_max = None
-            del self.due[request.base % self.block_size][request]
-            if self.cache is not None:
-                del self.cache.writers[request.output_key]
-        self.pool.release(request, computed)
+            self._take_decode(request)
 
     def _preempt(self, victim: Request) -> None:
         del self.running[victim]

@@ -61,6 +61,7 @@ class Request:
         "scheduled_order",
         "status",
         "stop_after",
+        "submission",
         "tenant",
         "text",
     )
@@ -72,6 +73,7 @@ class Request:
     base: int
     stop_after: int
     scheduled_order: int
+    submission: int  # position in the order in which its replica got requests
 
     def __init__(
         self,

@@ -39,10 +39,9 @@ class FastReplica:
         self.free_from = 0
         self.ends: int | None = None
         self.step_ends: list[int] = []
-        self.step_blocks: list[int] = []
+        self.blocks: list[int] = []  # in use, by step
         self.counts = 0, 0  # running and waiting, as decided
         self.arrived: list[Request] = []
-        self.open: dict[Request, int] = {}  # position in order of submission
         self.submitted = 0
 
     @property
@@ -55,7 +54,7 @@ class FastReplica:
             self.free_from = now
         self.scheduler.add(request)
         self.arrived.append(request)
-        self.open[request] = self.submitted
+        request.submission = self.submitted
         self.submitted += 1
         self.outstanding += 1
 
@@ -73,30 +72,31 @@ class FastReplica:
 
     def cut(self, now: int) -> bool:
         """Shortens a leap to the step that runs at `now`; True if it ends earlier by that."""
-        ends = self.step_ends
-        kept = bisect_left(ends, now) + 1
-        if kept >= len(ends):
+        kept = bisect_left(self.step_ends, now) + 1
+        if kept >= len(self.step_ends):
             return False
-        del ends[kept:]
-        self.ends = ends[-1]
+        del self.step_ends[kept:]
+        self.ends = self.step_ends[-1]
         return True
 
     def begin(self, bound: int) -> None:
         """Decides the next step, which starts at `free_from`; goes on with steps like it that start before `bound`."""
-        scheduler, cost = self.scheduler, self.cost
-        start = self.free_from
+        scheduler, cost, start = self.scheduler, self.cost, self.free_from
         if self.arrived:
             for request in self.arrived:
                 self.steps.visible.extend((scheduler.step, request.index))
-            self.arrived.clear()
-        scheduler.decide(start)
-        self.step_blocks = blocks = [self.usable - scheduler.pool.free]
+            self.arrived = []
+        mixed = scheduler.decide(start)
+        self.blocks = blocks = [self.usable - scheduler.pool.free]
+        # Counts are those of the decision: requests that arrive while it runs are not in them.
         self.counts = len(scheduler.running), len(scheduler.waiting)
-        if scheduler.mixed is not None:
-            end = start + cost.step_ns(scheduler.mixed)
+        if mixed is not None:
+            self.ends = end = start + cost.step_ns(mixed)
             self.step_ends = [end]
-        elif scheduler.sequences:
-            end = start + cost.decode_ns(scheduler.sequences, scheduler.context, scheduler.longest)
+            return
+        sequences, context = scheduler.sequences, scheduler.context
+        if sequences:
+            end = start + cost.decode_ns(sequences, context, scheduler.longest)
             self.step_ends = ends = [end]
             # Nobody is admitted in a step that preempts, so the one after it may differ.
             if end < bound and self.leaps and not scheduler.preempted:
@@ -111,48 +111,56 @@ class FastReplica:
     def complete(self) -> None:
         """Ends the step or leap in flight: its tokens are out, and those who have all theirs leave."""
         scheduler, ends = self.scheduler, self.step_ends
-        end = ends[-1]
-        self._record(ends, self.step_blocks)
-        if scheduler.mixed is not None:
+        self.ends, end = None, ends[-1]
+        self._record(ends, self.blocks)
+        self.free_from = end
+        if scheduler.rows:
             for request, _, _, samples in scheduler.rows:
                 if samples and request.first_token_ns < 0:
                     request.first_token_ns = end
-        self.ends = None
-        self.free_from = end
         scheduler.in_flight = False
-        if scheduler.finishes and scheduler.finishes[0][0] < scheduler.step:
+        finishes = scheduler.finishes
+        if finishes and finishes[0][0] < scheduler.step:
             for request in scheduler.update():
                 self.outstanding -= 1
-                self.requests.close(request, Status.FINISHED, end, self.number, self.open.pop(request))
+                self.requests.close(request, Status.FINISHED, end, self.number, request.submission)
                 if self.on_finish is not None:
                     self.on_finish(request, end)
 
     def close_open(self, now: int) -> None:
         """Writes the rows of requests that the end of the run finds unfinished, and the steps of a leap that have ended."""
+        scheduler = self.scheduler
         ended = bisect_left(self.step_ends, now) if self.ends is not None else 0
         if ended:
-            self._record(self.step_ends[:ended], self.step_blocks[:ended])
-            self.scheduler.in_flight = False
-        for request, submitted in self.open.items():
-            request.num_outputs = self.scheduler.outputs_of(request)
-            self.requests.close(request, Status.IN_FLIGHT, -1, self.number, submitted)
+            self._record(self.step_ends[:ended], self.blocks[:ended])
+            scheduler.in_flight = False
+        for request in (*scheduler.running, *scheduler.waiting):
+            request.num_outputs = scheduler.outputs_of(request)
+            self.requests.close(request, Status.IN_FLIGHT, -1, self.number, request.submission)
 
     def _record(self, ends: list[int], blocks: list[int]) -> None:
         """Logs the steps in flight that have ended and brings the scheduler there."""
         scheduler, steps, start, n = self.scheduler, self.steps, self.free_from, len(ends)
         step, mixed = scheduler.step - 1, scheduler.mixed
+        running, waiting = self.counts
         if mixed is None:
-            sequences = scheduler.sequences
-            shape = (0, 0, 0, sequences, scheduler.context, scheduler.longest, sequences)
+            sequences, context = scheduler.sequences, scheduler.context
+            longest = scheduler.longest
+            row = (step, n, start, start, 0, 0, 0, sequences, context, longest, sequences, running, waiting)
         else:
-            shape = (len(mixed.prefill), mixed.prefill_tokens, mixed.prefill_attention, *mixed[1:])
-        steps.leaps.extend((step, n, start, start, *shape, *self.counts))
-        if n == 1:
-            steps.end_ns.append(ends[0])
-            steps.kv_blocks.append(blocks[0])
-        else:
-            steps.end_ns.extend(ends)
-            steps.kv_blocks.extend(blocks[:n])
+            prefill, sequences, context, longest, sampled = mixed
+            tokens = pairs = 0
+            for query, before in prefill:
+                tokens += query
+                pairs += query * before + query * (query + 1) // 2
+            row = (
+                *(step, n, start, start, len(prefill), tokens, pairs),
+                *(sequences, context, longest, sampled, running, waiting),
+            )
+        steps.leaps.extend(row)
+        steps.end_ns.extend(ends)
+        steps.kv_blocks.extend(blocks[:n])
+        if n > 1:
             scheduler.commit(n - 1, blocks[n - 1] - blocks[0])
         if scheduler.preempted:
             for request in scheduler.preempted:
