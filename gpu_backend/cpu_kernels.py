@@ -288,11 +288,25 @@ if numba is not None:
                     for h in range(kv * group, (kv + 1) * group):
                         query, acc = q[s, h * dim : (h + 1) * dim], out[s, h * dim : (h + 1) * dim]
                         best = top[h]
-                        for t in range(used):
+                        # Four tokens a pass: the query is loaded, and the sums are stored, a fourth as often.
+                        quads = used & ~3
+                        for t in range(0, quads, 4):
+                            k0, k1, k2, k3 = keys[t], keys[t + 1], keys[t + 2], keys[t + 3]
+                            d0 = d1 = d2 = d3 = np.float32(0.0)
+                            for i in range(dim):
+                                x = query[i]
+                                d0 += x * _widen(k0[i])
+                                d1 += x * _widen(k1[i])
+                                d2 += x * _widen(k2[i])
+                                d3 += x * _widen(k3[i])
+                            scores[t], scores[t + 1], scores[t + 2], scores[t + 3] = d0, d1, d2, d3
+                        for t in range(quads, used):
                             dot = np.float32(0.0)
                             for i in range(dim):
                                 dot += query[i] * _widen(keys[t, i])
-                            scores[t] = dot * np.float32(scale)
+                            scores[t] = dot
+                        for t in range(used):
+                            scores[t] *= np.float32(scale)
                             best = max(best, scores[t])
                         shrink = _exp(top[h] - best)
                         top[h] = best
@@ -303,7 +317,14 @@ if numba is not None:
                         total[h] = weight
                         for i in range(dim):
                             acc[i] *= shrink
-                        for t in range(used):
+                        for t in range(0, quads, 4):
+                            p0, p1, p2, p3 = scores[t], scores[t + 1], scores[t + 2], scores[t + 3]
+                            v0, v1, v2, v3 = values[t], values[t + 1], values[t + 2], values[t + 3]
+                            for i in range(dim):
+                                acc[i] += (
+                                    p0 * _widen(v0[i]) + p1 * _widen(v1[i]) + p2 * _widen(v2[i]) + p3 * _widen(v3[i])
+                                )
+                        for t in range(quads, used):
                             p = scores[t]
                             for i in range(dim):
                                 acc[i] += p * _widen(values[t, i])

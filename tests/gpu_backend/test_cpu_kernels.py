@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -149,3 +152,9 @@ def test_bfloat16_is_rounded_to_nearest_even() -> None:
     zero = np.zeros(1, dtype=np.int64)
     cpu_kernels.NUMBA.qk_norm_rope_write(qkv, None, None, 1e-6, torch.zeros(1, width), zero, zero, zero, k, v, 1)
     assert torch.equal(v[0, 0, 0, :-1], values.to(torch.bfloat16))
+
+
+def test_without_numba_the_torch_kernels_are_chosen() -> None:
+    code = "import sys; sys.modules['numba'] = None; from gpu_backend.cpu_kernels import best_kernels; print(best_kernels().name)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "torch\n"
