@@ -28,7 +28,8 @@ h3{font-size:14px;margin:0 0 8px}
 .card{background:#fff;border:1px solid var(--rule);border-radius:8px;padding:10px 14px}
 .card b{display:block;font-size:22px;line-height:1.3;font-variant-numeric:tabular-nums}
 .card span{color:var(--soft);font-size:13px}
-.grid{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(360px,100%),1fr));gap:14px;align-items:start;grid-auto-flow:dense}
+.grid{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(360px,100%),1fr));gap:14px;align-items:start;grid-auto-flow:dense;margin-bottom:14px}
+.small{grid-template-columns:repeat(auto-fit,minmax(min(270px,100%),1fr))}
 .box{background:#fff;border:1px solid var(--rule);border-radius:8px;padding:12px 14px;min-width:0;margin:0}
 .wide{grid-column:1/-1}
 .scroll{overflow-x:auto}
@@ -117,9 +118,10 @@ def _section(body: list[str], section: Section, count: int) -> int:
     if section.cards:
         cells = "".join(f'<div class="card"><b>{escape(v)}</b><span>{escape(k)}</span></div>' for v, k in section.cards)
         body.append(f'<div class="cards">{cells}</div>')
-    body.append('<div class="grid">')
+    body.append('<div class="grid small">')
     for table in section.tables:
         body.append(_table(table))
+    body.append('</div><div class="grid">')
     for title, figure, wide in section.figures:
         name = f"figure{count}"
         count += 1

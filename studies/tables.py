@@ -75,7 +75,7 @@ def capacity(run: Run) -> Table:
         note += f", on each of {replicas} replicas" if replicas > 1 else ""
     rows = [
         ("tokens", number(s["kv_capacity_tokens"])),
-        ("conversations of mean length", number(s["kv_capacity_requests"])),
+        ("mean conversations", number(s["kv_capacity_requests"])),
     ]
     return Table("KV capacity", ("", "fits"), rows, note)
 
@@ -109,15 +109,16 @@ def throughput(run: Run) -> Table:
         ("per user", f"{number(s['output_token_throughput_per_user'])} tok/s"),
     ]
     if s["good_request_fraction"] is not None:
-        rows.append(
-            ("goodput", f"{number(s['request_goodput'])} /s ({percent(s['good_request_fraction'])} of all sent)")
-        )
+        rows += [
+            ("goodput", f"{number(s['request_goodput'])} /s"),
+            ("good fraction", percent(s["good_request_fraction"])),
+        ]
     if s["kv_cache_hit_percent"] is not None:
-        rows.append(("prefix cache hits", f"{s['kv_cache_hit_percent']:.1f} % of prompt tokens"))
+        rows.append(("prefix cache hits", f"{s['kv_cache_hit_percent']:.1f} %"))
     if s["usd_total"] is not None:
-        rows.append(("1M input tokens", f"{number(s['usd_per_1m_input_tokens'])} USD"))
-        rows.append(("1M output tokens", f"{number(s['usd_per_1m_output_tokens'])} USD"))
-        rows.append(("idle time", f"{number(s['usd_idle'])} of {number(s['usd_total'])} USD"))
+        rows.append(("USD per 1M input", number(s["usd_per_1m_input_tokens"])))
+        rows.append(("USD per 1M output", number(s["usd_per_1m_output_tokens"])))
+        rows.append(("idle share of cost", percent(s["usd_idle"] / s["usd_total"] if s["usd_total"] else None)))
     return Table("Throughput", ("", "value"), rows)
 
 
@@ -168,8 +169,8 @@ def heading(run: Run) -> str:
     """One line: what was run, how, on which clock."""
     i = run.info
     way = "simulated" if i.get("way") == "simulate" else f"executed on {i.get('device', '?')}, {i.get('clock')} clock"
-    parts = [str(i.get("model", "")), str(i.get("hardware", "")), f"cost: {i['cost']}" if i.get("cost") else ""]
-    return f"{run.name}: {way}; " + ", ".join(part for part in parts if part) + f"; seed {i.get('seed')}"
+    parts = [i.get("model"), i.get("hardware"), i.get("cost") and f"cost: {i['cost']}", f"seed {i.get('seed')}"]
+    return f"{run.name}: {way}; " + ", ".join(str(part) for part in parts if part)
 
 
 NAMES = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2el": "E2E", "queue": "queue time"}

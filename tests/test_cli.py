@@ -114,8 +114,8 @@ def test_goodput_takes_its_limits_in_a_row():
 def test_a_trace_row_that_can_never_fit_is_rejected_counted_and_named(servetwin, tmp_path):
     rows = [
         "2023-11-16 18:15:46.6805900,374,44",
-        "2023-11-16 18:15:50.9951690,9000,10",
-        "2023-11-16 18:15:51.2224670,879,55",
+        "2023-11-16 18:15:50.9951690,90000,10",
+        "2023-11-16 18:15:51.2224670,279,55",
     ]
     Path("t.csv").write_text("TIMESTAMP,ContextTokens,GeneratedTokens\r\n" + "\r\n".join(rows))
     arguments = ("run", "demo", "--trace", "t.csv", "--set", "workload.trace.length_scale=1.0")

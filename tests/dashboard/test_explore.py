@@ -44,7 +44,7 @@ def test_turning_the_prefix_cache_off_removes_the_hits(page):
     page.toggle(key="cache").set_value(False).run()
     assert not page.exception
     rows = [row for table in page.table for row in table.value.to_numpy().tolist()]
-    assert ["prefix cache hits", "0.0 % of prompt tokens"] in rows
+    assert ["prefix cache hits", "0.0 %"] in rows
 
 
 def test_another_model_and_device_change_the_capacity(page):
