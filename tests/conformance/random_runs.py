@@ -96,17 +96,9 @@ def _clients(rng: random.Random, config: EngineConfig) -> tuple[Client, ...]:
             abort_step=step + rng.randint(0, 25) if aborts else None,
             abort_before_update=rng.random() < 0.5,
         )
-        if _always_ends(config, sum(n for _, n in prompt), declared):
+        if config.why_it_can_never_run(sum(n for _, n in prompt), declared) is None:
             clients.append(client)
     return tuple(clients)
-
-
-def _always_ends(config: EngineConfig, prompt_tokens: int, max_tokens: int) -> bool:
-    """With chunking off, a request that comes back from a preemption computes prompt and answer in one piece, so both
-    must fit the budget together, or it waits for ever."""
-    whole = min(prompt_tokens + max_tokens, config.max_model_len) - 1
-    in_one_piece = config.enable_chunked_prefill or whole <= config.max_num_batched_tokens
-    return in_one_piece and config.why_it_can_never_run(prompt_tokens, max_tokens) is None
 
 
 def _prompt(
