@@ -41,6 +41,13 @@ def grid(engine: EngineConfig, size: Grid = "standard") -> list[StepShape]:
     shapes = [_decodes(n, c) for n in batches for c in contexts]
     if fine:  # one long context among short ones
         shapes += [_decodes(n, contexts[0], contexts[-1]) for n in batches[1::2]]
+    # Kernels and tiles change past powers of two: a knot just behind shows a step there instead of smearing it out.
+    behind = [q + 1 for q in (16, 32, 64, 128, 256, 512) if q < queries[-1] and (fine or q >= 64)]
+    shapes += [StepShape(((query, 0),), sampled=1) for query in behind]
+    # Rows of the head without decodes: many short prompts that all end here, or none of them.
+    parts = min(16, engine.max_num_seqs, budget // 4)
+    many_prompts = _chunked(4 * parts, parts)
+    shapes += [many_prompts, many_prompts._replace(sampled=0)]
     for turn, query in enumerate(queries):
         shapes.append(StepShape(((query, 0),), sampled=1))
         # Long chunks take longest, and what only they can show is the dense table: other terms come from shorter ones.

@@ -83,7 +83,7 @@ def test_a_dip_is_ironed_out_of_the_costs_but_reported():
         return 6e6 + 40_000.0 * tokens - (1.2e6 if tokens >= 24 else 0.0)
 
     profile = calibrate(SyntheticStepper(dense), name="p", model="m", engine=ENGINE, repeats=1)
-    assert [(j.tokens_from, j.tokens_to) for j in profile.jumps if j.kind == "dip"] == [(16, 24)]
+    assert [(j.tokens_from, j.tokens_to) for j in profile.jumps if j.kind == "dip"] == [(17, 24)]
     cost = ProfileCost(profile)
     steps = [cost.decode_ns(n, 32 * 100, 0) for n in range(1, 33)]
     assert steps == sorted(steps)
