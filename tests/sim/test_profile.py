@@ -9,7 +9,17 @@ from hypothesis import strategies as st
 
 from scenarios.errors import InputError
 from serving.plan import StepShape
-from sim.profile import Coefficients, Domain, Measurement, Profile, Range, Source, data_hash, load_profile
+from sim.profile import (
+    Coefficients,
+    Domain,
+    Measurement,
+    Profile,
+    Range,
+    Source,
+    data_hash,
+    load_profile,
+    shipped_profiles,
+)
 from sim.profile_cost import ProfileCost
 
 
@@ -167,3 +177,23 @@ def test_what_is_no_profile_at_all_is_refused(tmp_path, text):
 def test_an_unknown_name_is_refused_with_the_shipped_ones():
     with pytest.raises(InputError, match="unknown profile 'no-such-machine'"):
         load_profile("no-such-machine")
+
+
+@pytest.mark.parametrize("name", shipped_profiles())
+def test_shipped_profiles_load_by_name_and_predict_what_they_were_measured_on(name):
+    shipped = load_profile(name)
+    cost = ProfileCost(shipped)
+    off = [cost.step_ns(m.shape) / m.ns - 1 for m in shipped.measurements]
+    assert np.mean(np.abs(off)) < 0.04
+    assert shipped.cv_error["all"].mape < 0.04
+    assert all(cost.extrapolation(m.shape) is None for m in shipped.measurements)
+
+
+def test_a_profile_ships():
+    assert shipped_profiles()
+
+
+def test_a_misspelt_shipped_name_is_corrected():
+    name = shipped_profiles()[0]
+    with pytest.raises(InputError, match=f"did you mean '{name}'"):
+        load_profile(name[:-1])
