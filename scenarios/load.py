@@ -73,7 +73,8 @@ def loads(
         origin[dotted(_override(data, override))] = f"--set {override}"
     if trace is not None:
         if not Path(trace).is_file():
-            raise InputError(f"--trace {trace}: there is no such file")
+            found = "not a regular file (it is read twice)" if Path(trace).exists() else "there is no such file"
+            raise InputError(f"--trace {trace}: {found}")
         _put(data, ("workload", "trace", "path"), str(Path(trace).absolute()), f"--trace {trace}")
     if seed is not None:
         data["seed"] = seed
