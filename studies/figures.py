@@ -119,7 +119,7 @@ def latency_cdf(metric: str, runs: Mapping[str, Records], slo: SLO | None = None
             }
         )
     log = any(most > 20 * middle > 0 for middle, most in widest)
-    figure = {
+    figure: Figure = {
         "data": data,
         "layout": layout(
             xaxis=axis(f"{title} ({unit})", **({"type": "log", "dtick": 1} if log else {"rangemode": "tozero"})),
@@ -192,7 +192,8 @@ def batch_composition(records: Records, bins: int = 200) -> Figure:
         at = ((edges[:-1] + edges[1:]) / 2)[seen]
 
         def average(values: Array) -> Array:
-            return np.bincount(which, weights=values, minlength=size)[seen] / count[seen]
+            sums: Array = np.bincount(which, weights=values, minlength=size)[seen]
+            return sums / count[seen]
 
         prefill, decode, mean = (average(v) for v in (steps["prefill_tokens"], steps["decode_sequences"], taken))
         longest = np.zeros(size)
@@ -259,11 +260,10 @@ def matched(predicted: Records, measured: Records, metric: str) -> tuple[Array, 
     rows = np.flatnonzero(both)
 
     def seconds(r: dict[str, Array]) -> Array:
-        if metric == "ttft":
-            return (r["first_token_ns"] - r["arrival_ns"])[rows] / 1e9
-        if metric == "tpot":
-            return (r["finish_ns"] - r["first_token_ns"])[rows] / (r["output_tokens"][rows] - 1) / 1e9
-        return (r["finish_ns"] - r["arrival_ns"])[rows] / 1e9
+        begins = r["first_token_ns"] if metric == "tpot" else r["arrival_ns"]
+        ends = r["first_token_ns"] if metric == "ttft" else r["finish_ns"]
+        taken: Array = (ends - begins)[rows] / 1e9
+        return taken / (r["output_tokens"][rows] - 1) if metric == "tpot" else taken
 
     return seconds(b), seconds(a), rows
 

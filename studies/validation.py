@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 import scenarios
 from calibration import validate as judged
+from calibration.calibrate import Calibration
 from scenarios.errors import InputError
 from scenarios.schema import Scenario
 from serving.records import Records
@@ -22,10 +23,11 @@ from studies import html, profiles, report, results, tables
 from studies.binding import binding
 from studies.results import Run
 from studies.run import Clock, Progress, backend, execute, simulate
+from studies.tables import Table
 
 BATCHINGS = ("chunked", "prefill_first", "static")
 RANKED_BY = "mean_e2el_ms"
-LEAST_ROUNDS = 5  # of calibration, beside the one that warms up
+LEAST_ROUNDS = 8  # of calibration, beside the one that warms up
 VARIANT_REPEATS = 2  # enough for the noise of a variant; the scenario itself is repeated as often as asked
 
 
@@ -89,22 +91,22 @@ class ValidationReport:
             "not_modelled": list(judged.NOT_MODELLED),
         }
 
-    def tables(self) -> list[tables.Table]:
+    def tables(self) -> list[Table]:
         """The same for people."""
         found = [self.schedule_table(), tables.side_by_side([row._asdict() for row in self.outcome]), self.cost_table()]
         rows = [
             (m, str(x.requests), tables.percent(x.mape), tables.number(x.pearson_r)) for m, x in self.matched.items()
         ]
-        found.append(tables.Table("Request by request", ("", "matched", "MAPE", "Pearson r"), rows))
+        found.append(Table("Request by request", ("", "matched", "MAPE", "Pearson r"), rows))
         return [*found, self.ranking_table()] if self.ranking else found
 
-    def schedule_table(self) -> tables.Table:
+    def schedule_table(self) -> Table:
         same = "identical" if self.schedule["identical"] else "DIFFERENT"
         note = self.schedule["first_difference"] or ""
         rows = [("replayed schedule", same), ("steps", f"{self.schedule['steps']:,}"), ("verdict", self.verdict)]
-        return tables.Table("Schedule", ("", ""), rows, note)
+        return Table("Schedule", ("", ""), rows, note)
 
-    def cost_table(self) -> tables.Table:
+    def cost_table(self) -> Table:
         rows = [
             (
                 kind,
@@ -115,9 +117,9 @@ class ValidationReport:
             )
             for kind, e in self.cost.by_kind.items()
         ]
-        return tables.Table("Step costs", ("", "steps", "error of sum", "MAPE", "share of time"), rows)
+        return Table("Step costs", ("", "steps", "error of sum", "MAPE", "share of time"), rows)
 
-    def ranking_table(self) -> tables.Table:
+    def ranking_table(self) -> Table:
         assert self.ranking is not None
         rows = []
         for name, found in sorted(self.variants.items(), key=lambda item: float(np.mean(item[1]["live"]))):
@@ -128,7 +130,7 @@ class ValidationReport:
         note = (
             f"Kendall's tau {tables.number(tau)} over {self.ranking.pairs} pairs that differ by more than their noise"
         )
-        return tables.Table("Policies by mean E2E (ms)", ("", "live", "simulated", "noise"), rows, note)
+        return Table("Policies by mean E2E (ms)", ("", "live", "simulated", "noise"), rows, note)
 
 
 def validate(
@@ -144,8 +146,8 @@ def validate(
 ) -> ValidationReport:
     """Executes a scenario `repeats` times and each policy variant twice, and compares with the simulation.
 
-    profile: step costs. If not given they are measured here, in rounds between the executions, so that both meet the same
-    fast and slow minutes of the machine; no execution is ever fitted.
+    profile: step costs. If not given they are measured here, in rounds spread over the executions, so that both meet the
+    same fast and slow minutes of the machine; no execution is ever fitted.
 
     Raises:
         InputError: fewer than one repeat, or the backend cannot run it.
@@ -158,28 +160,26 @@ def validate(
     base = next((name for name, v in variants.items() if v.engine_config() == scenario.engine_config()), "")
     queue = {"": scenario} | {name: v for name, v in variants.items() if name != base}
     turns = [name for k in range(repeats) for name in queue if not name or k < VARIANT_REPEATS]
-    made = profiles.calibration(scenario, engine, grid) if profile is None else None
-    rounds = 1 + max(LEAST_ROUNDS, len(turns)) if made is not None else 0
+    between = None
+    if profile is None:
+        # On KV memory of its own, so that a round in the middle of an execution touches nobody's blocks.
+        made = profiles.calibration(scenario, engine.replica(), grid)
+        between = _Rounds(made, len(turns), within=clock == "device")
     live: dict[str, list[Run]] = {name: [] for name in queue}
-    for done, name in enumerate([*turns, None]):
-        share, told = done / (len(turns) + 1), progress
-        for _ in range(rounds * done // (len(turns) + 1), rounds * (done + 1) // (len(turns) + 1)):
-            if told is not None:
-                told("calibrating", share)
-            assert made is not None
-            made.round()
-        if name is None:
-            break
+    for done, name in enumerate(turns):
 
         def tell(what: str, part: float, name: str = name, done: int = done) -> None:
             if progress is not None:
-                progress(f"{what} {name or scenario.name}", (done + part) / (len(turns) + 1))
+                progress(f"{what} {name or scenario.name}", (done + part) / len(turns))
+            if between is not None:
+                between.reach(done + part)
 
+        tell("calibrating", 0.0)
         live[name].append(
             execute(queue[name], device=device, clock=clock, workload=workload, engine=engine, progress=tell)
         )
-    if made is not None:
-        profile = made.profile()
+    if between is not None:
+        profile = between.finish()
     assert profile is not None
     cost = ProfileCost(profile)
     predicted = {name: simulate(variant, workload=workload, cost=cost) for name, variant in queue.items()}
@@ -192,7 +192,7 @@ def validate(
         predicted[""],
         profile,
         _schedule(executed, workload, scenario),
-        judged.step_errors(executed[0].records.steps, cost),
+        judged.step_errors(_steps(executed), cost),
         judged.outcome([run.summary for run in executed], predicted[""].summary),
         _matched(executed[0].records, predicted[""].records),
         judged.ranking({n: v["live"] for n, v in shown.items()}, {n: v["simulated"] for n, v in shown.items()})
@@ -200,6 +200,36 @@ def validate(
         else None,
         shown,
     )
+
+
+class _Rounds:
+    """Rounds of calibration at even distances over `turns` executions.
+
+    within: also in the middle of one, between two of its steps. That is for a clock which only measured steps advance; in
+    real time they wait for the end of an execution.
+    """
+
+    def __init__(self, made: Calibration, turns: int, within: bool) -> None:
+        self.made = made
+        count = max(LEAST_ROUNDS, turns)
+        middle = [(k + 0.5) * turns / count for k in range(count)]
+        # The first round warms up. Without a middle, all that would fall into an execution come before it.
+        self.due = [0.0, *(at if within else float(int(at)) for at in middle)]
+
+    def reach(self, position: float) -> None:
+        """Runs what is due at `position`, counted in executions."""
+        while self.due and self.due[0] <= position:
+            self.due.pop(0)
+            self.made.round()
+
+    def finish(self) -> Profile:
+        self.reach(float("inf"))
+        return self.made.profile()
+
+
+def _steps(runs: Sequence[Run]) -> dict[str, NDArray[np.int64]]:
+    """Steps of all repeats one after another."""
+    return {name: np.concatenate([run.records.steps[name] for run in runs]) for name in runs[0].records.steps}
 
 
 def _variants(keys: dict[str, str], live: dict[str, list[Run]], predicted: dict[str, Run]) -> dict[str, dict[str, Any]]:
