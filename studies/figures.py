@@ -6,7 +6,7 @@ and `streamlit.plotly_chart` take them as they are. Long series are cut to about
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -266,21 +266,6 @@ def matched(predicted: Records, measured: Records, metric: str) -> tuple[Array, 
         return taken / (r["output_tokens"][rows] - 1) if metric == "tpot" else taken
 
     return seconds(b), seconds(a), rows
-
-
-def bars(groups: Mapping[str, Sequence[float | None]], names: Sequence[str], unit: str) -> Figure:
-    """Grouped bars: `groups` of values by name, one group a colour."""
-    data = [
-        {
-            "type": "bar",
-            "name": group,
-            "x": list(names),
-            "y": [None if v is None else float(f"{v:.5g}") for v in values],
-            "marker": {"color": PALETTE[k % 6]},
-        }
-        for k, (group, values) in enumerate(groups.items())
-    ]
-    return {"data": data, "layout": layout(300, barmode="group", xaxis=axis(""), yaxis=axis(unit, rangemode="tozero"))}
 
 
 def _line(x: Array, y: Array, name: str, color: str, on: str, dash: str = "solid", shape: str = "hv") -> dict[str, Any]:
