@@ -41,19 +41,17 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Device = Annotated[str, typer.Option(help="Device that computes: cpu.")]
 Clock = Annotated[str, typer.Option(help="device: measured step times advance a simulated clock; wall: real time.")]
 Profile = Annotated[str | None, typer.Option(help="A measured cost profile, instead of measuring this machine first.")]
-BENCH = "Options named as in vllm bench serve"
-Rate = Annotated[str | None, typer.Option(help="Requests per second; inf: all at once.", rich_help_panel=BENCH)]
-Burstiness = Annotated[float | None, typer.Option(help="1 is Poisson, below it bursts.", rich_help_panel=BENCH)]
-Concurrency = Annotated[int | None, typer.Option(help="Closed loop of so many clients.", rich_help_panel=BENCH)]
-Prompts = Annotated[int | None, typer.Option(help="Number of requests.", rich_help_panel=BENCH)]
-InputLen = Annotated[int | None, typer.Option("--random-input-len", help="Prompt tokens.", rich_help_panel=BENCH)]
-OutputLen = Annotated[int | None, typer.Option("--random-output-len", help="Answer tokens.", rich_help_panel=BENCH)]
-Goodput = Annotated[list[str] | None, typer.Option(help="ttft:200 tpot:30 e2el:5000 (ms).", rich_help_panel=BENCH)]
-Percentiles = Annotated[str | None, typer.Option("--metric-percentiles", help="50,90,99", rich_help_panel=BENCH)]
-SaveResult = Annotated[bool, typer.Option("--save-result", help="As --out out/NAME.", rich_help_panel=BENCH)]
-SaveDetailed = Annotated[
-    bool, typer.Option("--save-detailed", help="Raw values of each request.", rich_help_panel=BENCH)
-]
+# From here on named as in `vllm bench serve`.
+Rate = Annotated[str | None, typer.Option(help="Requests per second; inf: all at once.")]
+Burstiness = Annotated[float | None, typer.Option(help="1 is Poisson, below it bursts.")]
+Concurrency = Annotated[int | None, typer.Option(help="Closed loop of so many clients.")]
+Prompts = Annotated[int | None, typer.Option(help="Number of requests.")]
+InputLen = Annotated[int | None, typer.Option("--random-input-len", help="Prompt tokens.")]
+OutputLen = Annotated[int | None, typer.Option("--random-output-len", help="Answer tokens.")]
+Goodput = Annotated[list[str] | None, typer.Option(help="ttft:200 tpot:30 e2el:5000 (ms).")]
+Percentiles = Annotated[str | None, typer.Option("--metric-percentiles", help="50,90,99")]
+SaveResult = Annotated[bool, typer.Option("--save-result", help="As --out out/NAME.")]
+SaveDetailed = Annotated[bool, typer.Option("--save-detailed", help="Raw values of each request.")]
 
 
 @app.command()
@@ -105,7 +103,7 @@ def execute(
     metric_percentiles: Percentiles = None,
     save_detailed: SaveDetailed = False,
 ) -> None:
-    """Execute a scenario: every step is computed by a real engine."""
+    """Execute a scenario on a real engine."""
     from studies import bench_options
     from studies.run import execute as run_on
 
@@ -127,23 +125,16 @@ def calibrate(
     repeats: Annotated[int, typer.Option(min=1, help="Measurements of each step shape.")] = 5,
     as_json: Json = False,
 ) -> None:
-    """Measure this machine's step costs for a model and fit a cost profile."""
+    """Measure step costs here: a cost profile."""
     from scenarios import loads
     from studies import profiles
     from studies.run import backend
 
-    text = json.dumps(
-        {
-            "name": f"calibrate {model}",
-            "model": model,
-            "hardware": "cpu",
-            "workload": {"requests": 1, "arrivals": "all_at_once", "input": 16, "output": 2},
-        }
-    )
-    overrides = list(set_ or [])
-    if not any(text.startswith(("engine.num_gpu_blocks", "engine.kv")) for text in overrides):
-        overrides.insert(0, "engine.num_gpu_blocks=2049")
-    scenario = loads(text, source="--model", base=Path.cwd(), overrides=overrides)
+    # The engine's settings bound what is measured: --set engine.max_num_seqs=8 and the like.
+    engine_bounds = {"max_model_len": 2048, "max_num_seqs": 64, "max_num_batched_tokens": 1024, "num_gpu_blocks": 2049}
+    workload = {"requests": 1, "arrivals": "all_at_once", "input": 16, "output": 2}
+    document = {"name": "calibration", "model": model, "hardware": "cpu", "engine": engine_bounds, "workload": workload}
+    scenario = loads(json.dumps(document), source="calibrate", base=Path.cwd(), overrides=set_ or [])
     target = out or profiles.FOLDER / f"{scenario.model_spec.name}-{device}.json"
     with _progress() as tell:
         engine = backend(scenario, device)
@@ -177,7 +168,9 @@ def validate(
     ranking: Annotated[bool, typer.Option(help="Also rank six policies (executes each of them).")] = True,
     quick: Annotated[bool, typer.Option("--quick", help="Calibrate on a coarse grid.")] = False,
 ) -> None:
-    """Execute a scenario several times, simulate it, and compare: schedule, step costs, outcome, ranking."""
+    """Compare executions with the simulation.
+
+    Schedule, step costs, outcome and ranking of policies, each apart."""
     from sim.profile import load_profile
     from studies.validation import validate as check
 
@@ -211,7 +204,7 @@ def compare(
     set_: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Simulate several scenarios and show them side by side."""
+    """Simulate several scenarios side by side."""
     from studies.comparison import compare as side_by_side
 
     loaded = [_load(path, None, set_ or [], None) for path in scenario]
@@ -249,7 +242,9 @@ def init(name: Annotated[str, typer.Argument(help="Name of the scenario; NAME.ya
 def replay(
     log: Annotated[Path, typer.Argument(metavar="LOG", help="The result folder of a run.")], as_json: Json = False
 ) -> None:
-    """Decide a recorded run again with its own step durations: the schedule must come out identical."""
+    """Decide a recorded run again.
+
+    With its own step durations the schedule must come out identical; exit code 1 if not."""
     from serving.config import EngineConfig
     from sim.replay import replay as decide
     from studies import results
@@ -270,7 +265,9 @@ def replay(
 def conformance(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Recorded scheduler traces.")], as_json: Json = False
 ) -> None:
-    """Compare our schedulers' decisions with recorded ones, step by step."""
+    """Compare our decisions with recorded ones.
+
+    Step by step, by group; exit code 1 if one differs."""
     from studies.conformance import run as drive
     from studies.tables import conformance_table
 
@@ -290,7 +287,7 @@ def conformance(
 def report(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="The result folder of a run.")], as_json: Json = False
 ) -> None:
-    """Render a finished run again: on the terminal and as DIR/report.html."""
+    """Render a finished run again, here and as HTML."""
     from studies import report as reports
     from studies import results
 
@@ -333,7 +330,9 @@ def demo(
     seed: Seed = None,
     as_json: Json = False,
 ) -> None:
-    """Calibrate this machine, simulate AND execute the demo scenario, and show both side by side."""
+    """Calibrate, simulate and execute, side by side.
+
+    The demo scenario, on this machine; writes report.html."""
     from studies import results
     from studies.demo import demo as play
 
