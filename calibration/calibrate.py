@@ -15,10 +15,10 @@ from sim.profile import Domain, Measurement, Outlier, Profile, Range, Source, da
 
 
 class Calibration:
-    """A profile in the making: rounds of measurements, then the fit.
+    """A profile in the making: measured a step at a time, then fitted.
 
-    A validation on a shared machine runs its rounds between the live runs that it will be compared with, so that both meet the
-    same fast and slow minutes; `calibrate` runs them one after another.
+    A validation on a shared machine measures between the steps of the live run that it will be compared with, so that both
+    meet the same fast and slow moments (step times drift by a fifth within minutes there). `calibrate` runs by itself.
 
     Args:
         name: of the profile. model: name of the architecture that `stepper` runs.
@@ -41,15 +41,27 @@ class Calibration:
 
     @property
     def steps(self) -> int:
-        """Steps of one round."""
+        """Steps of one round, which measures every shape once. The first round warms up and does not count."""
         return len(self._rounds.shapes)
 
+    @property
+    def counted(self) -> int:
+        """Rounds that count so far."""
+        return self._rounds.counted
+
+    def step(self) -> None:
+        """Measures the next shape."""
+        self._rounds.step()
+
     def round(self, progress: Callable[[], None] | None = None) -> None:
-        """Measures every shape once more; the first round warms up and does not count."""
-        self._rounds.run(progress)
+        """Measures as many steps as a round has; `progress` is called after each."""
+        for _ in range(self.steps):
+            self.step()
+            if progress is not None:
+                progress()
 
     def profile(self) -> Profile:
-        """Fits what was measured, at least two rounds."""
+        """Fits what was measured in whole rounds."""
         measurements, outliers = self._rounds.result()
         return profile_of(
             measurements,
@@ -80,16 +92,10 @@ def calibrate(
     """
     made = Calibration(stepper, name=name, model=model, engine=engine, shapes=shapes, seed=seed)
     total = made.steps * (repeats + 1)
-    done = 0
-
-    def tell() -> None:
-        nonlocal done
-        done += 1
+    for done in range(1, total + 1):
+        made.step()
         if progress is not None:
             progress(done, total)
-
-    for _ in range(repeats + 1):
-        made.round(tell)
     return made.profile()
 
 

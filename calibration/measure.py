@@ -73,7 +73,7 @@ def grid(engine: EngineConfig, size: Grid = "standard") -> list[StepShape]:
 
 
 class Rounds:
-    """Measures shapes round by round; more rounds may follow whenever there is time, between other work too.
+    """Measures shapes round by round, a step at a time, so that other work may run in between.
 
     Each round goes through all shapes in an order of its own, so that a slow minute of the machine is spread over shapes and
     not mistaken for the cost of one of them. The first round warms up and does not count.
@@ -82,33 +82,45 @@ class Rounds:
     def __init__(self, stepper: Stepper, shapes: Sequence[StepShape], seed: int = 0) -> None:
         self.stepper, self.shapes = stepper, list(shapes)
         self._rng = np.random.default_rng(seed)
-        self._orders: list[NDArray[np.int64]] = []
-        self._times: list[NDArray[np.int64]] = []
+        self._visited: list[int] = []
+        self._ahead: list[int] = []  # what is left of the round, last first
+        self._times: list[int] = []
 
-    def run(self, progress: Callable[[], None] | None = None) -> None:
-        """One more round; `progress` is called after each step."""
-        order = self._rng.permutation(len(self.shapes))
-        times = np.zeros(len(self.shapes), dtype=np.int64)
-        for i in order.tolist():
-            times[i] = self.stepper.measure(self.shapes[i])
-            if progress is not None:
-                progress()
-        self._orders.append(order)
-        self._times.append(times)
+    @property
+    def counted(self) -> int:
+        """Whole rounds behind the first."""
+        return max(0, len(self._times) // len(self.shapes) - 1)
+
+    def step(self) -> None:
+        """Measures the next shape of the round."""
+        if not self._ahead:
+            self._ahead = self._rng.permutation(len(self.shapes)).tolist()
+        shape = self._ahead.pop()
+        self._times.append(self.stepper.measure(self.shapes[shape]))
+        self._visited.append(shape)
 
     def result(self) -> tuple[list[Measurement], list[Outlier]]:
-        """Median duration of each shape, and the repeats that stand apart.
+        """Median duration of each shape over the whole rounds, and the repeats that stand apart.
 
         What steps in a row have in common, whatever their shapes, is the machine's and is taken out (`steady`).
+
+        Raises:
+            ValueError: not even one round behind the first.
         """
-        times, order = np.array(self._times[1:]), np.array(self._orders[1:])
+        n, rounds = len(self.shapes), self.counted
+        if rounds < 1:
+            raise ValueError(f"{len(self._times)} steps are too few: {n} warm up, as many are counted at least")
+        whole = slice(n, n * (rounds + 1))
+        order = np.array(self._visited[whole]).reshape(rounds, n)
+        times = np.zeros_like(order)
+        times[_visits(order)] = self._times[whole]
         measurements, outliers = [], []
         for shape, ns, calm in zip(self.shapes, times.T, steady(times, order).T, strict=True):
             median = float(np.median(calm))
             measured = Measurement(
                 **shape._asdict(),
                 ns=round(median),
-                repeats=len(ns),
+                repeats=rounds,
                 spread=float((ns.max() - ns.min()) / median),
             )
             measurements.append(measured)

@@ -28,8 +28,8 @@ def unseen(count: int = 200) -> list[StepShape]:
 
 def measured(stepper: SyntheticStepper, shapes: list[StepShape], rounds: int = 6):
     campaign = Rounds(stepper, shapes)
-    for _ in range(rounds):
-        campaign.run()
+    for _ in range(rounds * len(shapes)):
+        campaign.step()
     return campaign.result()
 
 
@@ -187,12 +187,15 @@ def test_a_steady_machine_is_left_alone():
     assert steady(times, order) == pytest.approx(times)
 
 
-def test_rounds_may_be_spread_over_other_work():
+def test_steps_may_be_spread_over_other_work_and_a_part_of_a_round_does_not_count():
     stepper = SyntheticStepper(noise=0.02)
     made = Calibration(stepper, name="p", model="m", engine=ENGINE, shapes="quick")
-    for _ in range(4):
-        made.round()
-        stepper.measure(StepShape((), 1, 10, 10, 1))  # a live run in between
+    with pytest.raises(ValueError, match="too few"):
+        made.profile()
+    for _ in range(made.steps * 4 + 7):
+        made.step()
+        stepper.measure(StepShape((), 1, 10, 10, 1))  # a live step in between
+    assert made.counted == 3
     profile = made.profile()
     assert {m.repeats for m in profile.measurements} == {3}
     assert np.abs(errors(profile, stepper)).mean() < 0.03
