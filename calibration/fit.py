@@ -141,7 +141,8 @@ def _solve(seen: Observations, ns: Column) -> tuple[tuple[tuple[int, float], ...
     matrix = np.column_stack([_ramps(seen.tokens, knots), _terms(seen)]) / ns[:, None]
     scale = np.sqrt((matrix**2).sum(axis=0))
     scale[scale == 0] = 1.0
-    solution, _ = nnls(matrix / scale, np.ones(len(ns)))
+    # The default of three iterations an unknown is too few where columns nearly repeat each other.
+    solution, _ = nnls(matrix / scale, np.ones(len(ns)), maxiter=30 * matrix.shape[1])
     solution = solution / scale
     heights = np.cumsum(solution[: len(knots)])
     dense = tuple((int(t), float(h)) for t, h in zip(knots, heights, strict=True))
