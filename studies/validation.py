@@ -146,7 +146,7 @@ def validate(
 ) -> ValidationReport:
     """Executes a scenario `repeats` times and each policy variant twice, and compares with the simulation.
 
-    profile: step costs. If not given they are measured here, in rounds spread over the executions, so that both meet the
+    profile: step costs. If not given they are measured here, between the steps of the executions, so that both meet the
     same fast and slow minutes of the machine; no execution is ever fitted.
 
     Raises:
@@ -162,9 +162,9 @@ def validate(
     turns = [name for k in range(repeats) for name in queue if not name or k < VARIANT_REPEATS]
     between = None
     if profile is None:
-        # On KV memory of its own, so that a round in the middle of an execution touches nobody's blocks.
+        # On KV memory of its own, so that measuring in the middle of an execution touches nobody's blocks.
         made = profiles.calibration(scenario, engine.replica(), grid)
-        between = _Rounds(made, len(turns), within=clock == "device")
+        between = _Between(made, len(turns), within=clock == "device")
     live: dict[str, list[Run]] = {name: [] for name in queue}
     for done, name in enumerate(turns):
 
@@ -174,7 +174,7 @@ def validate(
             if between is not None:
                 between.reach(done + part)
 
-        tell("calibrating", 0.0)
+        tell("executing", 0.0)
         live[name].append(
             execute(queue[name], device=device, clock=clock, workload=workload, engine=engine, progress=tell)
         )
@@ -202,28 +202,28 @@ def validate(
     )
 
 
-class _Rounds:
-    """Rounds of calibration at even distances over `turns` executions.
+class _Between:
+    """A calibration spread evenly over `turns` executions, after a round that warms up.
 
-    within: also in the middle of one, between two of its steps. That is for a clock which only measured steps advance; in
-    real time they wait for the end of an execution.
+    within: between the steps of an execution too. That is for a clock which only measured steps advance; in real time the
+    measurements wait for the end of an execution.
     """
 
     def __init__(self, made: Calibration, turns: int, within: bool) -> None:
-        self.made = made
-        count = max(LEAST_ROUNDS, turns)
-        middle = [(k + 0.5) * turns / count for k in range(count)]
-        # The first round warms up. Without a middle, all that would fall into an execution come before it.
-        self.due = [0.0, *(at if within else float(int(at)) for at in middle)]
+        self.made, self.turns, self.within = made, turns, within
+        self.total = made.steps * max(LEAST_ROUNDS, turns)
+        self.done = 0
+        made.round()
 
     def reach(self, position: float) -> None:
-        """Runs what is due at `position`, counted in executions."""
-        while self.due and self.due[0] <= position:
-            self.due.pop(0)
-            self.made.round()
+        """Measures what is due at `position`, counted in executions."""
+        share = (position if self.within else int(position)) / self.turns
+        while self.done < min(share, 1.0) * self.total:
+            self.made.step()
+            self.done += 1
 
     def finish(self) -> Profile:
-        self.reach(float("inf"))
+        self.reach(self.turns)
         return self.made.profile()
 
 
