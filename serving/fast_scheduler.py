@@ -2,15 +2,14 @@
 with tokens.
 
 A decode that runs along undisturbed is never touched: it is `base`, so that `base + step` tokens of it are computed before
-step `step`. Which decodes need a block at a step follows from `base mod block_size`, who ends when from a heap, and the sums
-that a step's cost needs from counters. That a quiet engine does the same for n steps is then one look: a leap.
+step `step`. How many decodes need a block at a step follows from `-base mod block_size`, who ends when from a heap, and the
+sums that a step's cost needs from counters. That a quiet engine does the same for n steps is then one look: a leap.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Protocol
 
 import numpy as np
@@ -24,8 +23,11 @@ from serving.scheduler import PrefixStats
 
 _LOOP = 48  # steps up to which a plain loop beats numpy
 
-Row = tuple[Request, int, int, bool]
-"""A prompt's part of a step: request, tokens, context before, whether a token comes out."""
+# Looking a member up in its enum takes as long as ten instructions.
+_WAITING, _RUNNING, _PREEMPTED, _FINISHED = Status.WAITING, Status.RUNNING, Status.PREEMPTED, Status.FINISHED
+
+Row = tuple[Request, int, int]
+"""A prompt's part of a step: request, tokens, context before. A token comes out unless the prompt stays partial."""
 
 
 class DecodeCost(Protocol):
@@ -45,6 +47,9 @@ class FastScheduler:
             raise ValueError("these settings need serving.scheduler.Scheduler")
         self.config = config
         self.block_size = config.block_size
+        self.usable = config.usable_blocks
+        self.max_model_len = config.max_model_len
+        self.max_num_seqs = config.max_num_seqs
         self.max_num_batched_tokens = config.max_num_batched_tokens
         self.pool: CountPool | ExtentPool
         self.cache: ExtentPool | None = None
@@ -57,18 +62,18 @@ class FastScheduler:
         self.prefix = PrefixStats()
         self.step = 0
         self.in_flight = False  # between schedule() and update()
+        self.owed = 0  # blocks that the leap in flight takes once it has run: it may be cut before
         self.partial: Request | None = None
         self.decodes = 0
         self.base_sum = 0
         self.base_max: int | None = 0  # None: to be found again
-        self.due: list[dict[Request, None]] = [{} for _ in range(config.block_size)]  # decodes by base mod block_size
-        self.finishes: list[tuple[int, int, Request]] = []  # (last step, admission, request); stale ones are skipped
+        self.due = [0] * config.block_size  # decodes by the steps, modulo block_size, that need a block for them
+        self.finishes: list[tuple[int, int, Request]] = []  # heap of (last step, admission, decode)
         self.admissions = 0
         # of the step last decided
         self.rows: list[Row] = []
-        self.preempted: list[Request] = []
         self.prefill: list[tuple[int, int]] = []  # (query, context) of its prompts
-        self.admitted: list[tuple[Request, int, bool]] = []
+        self.preempted: list[Request] = []
         self.mixed: StepShape | None = None  # its shape if it has rows
         self.sequences = self.context = self.longest = 0  # its decodes
 
@@ -86,27 +91,20 @@ class FastScheduler:
         return self.pool.free
 
     @property
-    def shape(self) -> StepShape:
-        """Of the step decided last."""
-        n = self.sequences
-        return self.mixed or StepShape((), n, self.context, self.longest, n)
-
-    @property
     def has_work(self) -> bool:
         return bool(self.running or self.waiting)
 
     def add(self, request: Request) -> None:
-        request.status = Status.WAITING
-        request.stop_after = request.stops_after(self.config.max_model_len)
+        request.status = _WAITING
+        request.stop_after = request.stops_after(self.max_model_len)
         if self.cache is not None:
             self.cache.open(request)
         self.waiting.append(request)
 
     def abort(self, request: Request) -> bool:
         """Ends a request wherever it is and frees its blocks; False if it had ended or never came."""
-        if request.status is Status.RUNNING and request in self.running:
-            del self.running[request]
-            self._take_everything(request)
+        if request in self.running:
+            self._remove(request)
         elif request in self.waiting:
             self.waiting.remove(request)
         else:
@@ -118,54 +116,48 @@ class FastScheduler:
 
     def schedule(self, now_ns: int = 0) -> StepPlan:
         """Decides the next step and spells it out, as `Scheduler.schedule` does."""
-        decoding: list[Request] = []
-        self.decide(now_ns, decoding)
+        continued = self.partial
+        shape = self.decide(now_ns)
         step = self.step - 1
-        rows = [Scheduled(request, 1, request.base + step, samples=True) for request in decoding]
-        rows += [Scheduled(*row) for row in self.rows]
+        prompts = {request for request, _, _ in self.rows}
+        rows = [Scheduled(r, 1, r.base + step, samples=True) for r in self.running if r not in prompts]
+        rows += [Scheduled(*row, samples=row[0] is not self.partial) for row in self.rows]
         return StepPlan(
             step=step,
             scheduled=rows,
-            shape=self.shape,
-            admitted=[Admission(*each) for each in self.admitted],
+            shape=shape or StepShape((), self.sequences, self.context, self.longest, self.sequences),
+            admitted=[Admission(r, hit, r.preemptions > 0) for r, _, hit in self.rows if r is not continued],
             preempted=list(self.preempted),
             running=len(self.running),
             waiting=len(self.waiting),
             free_blocks=self.pool.free,
         )
 
-    def decide(self, now_ns: int, decoding: list[Request] | None = None) -> StepShape | None:
+    def decide(self, now_ns: int) -> StepShape | None:
         """Decides the next step. Its decodes are `sequences`, `context` and `longest`; `rows` are its prompts.
-
-        Args:
-            decoding: filled with the decodes of this step if given.
 
         Returns:
             the shape of a step with prompts; None if it has decodes only (they alone are then the shape).
         """
         step = self.step
-        if self.mixed is not None:
-            self.rows, self.prefill, self.admitted, self.mixed = [], [], [], None
+        self.mixed = None
+        if self.rows:
+            self.rows, self.prefill = [], []
         if self.preempted:
             self.preempted = []
-        due = len(self.due[-step % self.block_size])
+        due = self.due[step % self.block_size]
         if due:
             if due <= self.pool.free:
                 self.pool.take(due)
             else:
-                self._take_or_preempt(self.due[-step % self.block_size])
-        if decoding is not None:
-            decoding.extend(request for request in self.running if request is not self.partial)
-        sequences = self.sequences = self.decodes
-        self.context = self.base_sum + sequences * step
-        base_max = self.base_max
-        self.longest = (self._find_base_max() if base_max is None else base_max) + step if sequences else 0
+                self._take_or_preempt(step)
+        self._sum_up(step)
         self.step = step + 1
         self.in_flight = True
-        if self.cache is not None:
-            self.cache.step = step + 1
         if self.waiting or self.partial is not None:
-            budget = self.max_num_batched_tokens - sequences
+            if self.cache is not None:
+                self.cache.step = step + 1
+            budget = self.max_num_batched_tokens - self.sequences
             if self.partial is not None:
                 budget -= self._continue_partial(self.partial, budget)
             if self.waiting and budget > 0 and not self.preempted:
@@ -176,101 +168,113 @@ class FastScheduler:
         return self.mixed
 
     def update(self, plan: object = None) -> list[Request]:
-        """The step decided last has run; returns those whose answer it completed."""
+        """The step (or leap) decided last has run; returns those whose answer it completed."""
         self.in_flight = False
+        if self.owed:
+            self.pool.take(self.owed)
+            self.owed = 0
         finished: list[Request] = []
         finishes, step = self.finishes, self.step
         while finishes and finishes[0][0] < step:
-            _, admission, request = heappop(finishes)
-            if request.scheduled_order == admission and request.status is Status.RUNNING:
-                del self.running[request]
-                self._take_decode(request)
-                if self.cache is not None:
-                    self.cache.close(request)
-                request.num_outputs = request.stop_after
-                request.status = Status.FINISHED
-                finished.append(request)
+            request = heappop(finishes)[2]
+            del self.running[request]
+            self._forget_decode(request)
+            if self.cache is not None:
+                self.cache.close(request)
+            request.num_outputs = request.stop_after
+            request.status = _FINISHED
+            finished.append(request)
         return finished
 
     # -- leaps ---------------------------------------------------------------------------------------------------------
 
     def leap(self, cost: DecodeCost, end: int, bound: int, ends: list[int], blocks: list[int]) -> int:
-        """Appends the ends, and the blocks in use, of the steps that follow the one decided last and are like it.
+        """Decides the steps to come as long as each is like the one before: the same decodes, one token further.
 
-        The batch stays as it is until the step in which its first request ends, if blocks last and nobody arrives; whoever
-        waits now waits for that, since nothing grows but the memory in use. Nothing is counted before `commit`.
+        That is until the first of them ends, blocks run out, or somebody arrives. Whoever waits already waits for one of
+        these, since nothing but the memory in use changes.
 
         Args:
             cost: durations of decode steps.
-            end: when the step decided last ends.
+            end: when the step before ends.
             bound: no step starts at or after it.
-            ends, blocks: one value a step, the step decided last included; extended.
+            ends, blocks: extended by every step's end and the blocks in use while it runs.
 
         Returns:
-            the end of the last step.
+            the number of steps.
         """
-        finishes, step, sequences = self.finishes, self.step, self.sequences
-        while finishes[0][2].scheduled_order != finishes[0][1] or finishes[0][2].status is not Status.RUNNING:
-            heappop(finishes)
-        last = finishes[0][0]
+        step = self.step
+        self._sum_up(step)
+        sequences, context = self.sequences, self.context
+        last = self.finishes[0][0]
+        usable = self.usable
+        in_use = used = usable - self.pool.free
         fixed, per_context = cost.decode_line(sequences)
-        context = self.context
         if last - step > _LOOP:
             likely = min(last - step + 1, 2 + int((bound - end) / (fixed + per_context * context)))
             if likely > _LOOP:
                 return self._long_leap(cost, end, bound, ends, blocks, likely)
         due, size = self.due, self.block_size
-        used = blocks[0]
-        usable = used + self.pool.free
-        for ahead in range(step, last + 1):
-            used += len(due[-ahead % size])
+        before = len(ends)
+        for at in range(step, last + 1):
+            used += due[at % size]
             if used > usable:
+                used -= due[at % size]
                 break
-            context += sequences
             end += int(fixed + per_context * context + 0.5)
+            context += sequences
             ends.append(end)
             blocks.append(used)
             if end >= bound:
                 break
-        return end
+        n = len(ends) - before
+        self.step = step + n
+        self.owed = used - in_use
+        self.in_flight = True
+        return n
 
     def _long_leap(self, cost: DecodeCost, end: int, bound: int, ends: list[int], blocks: list[int], steps: int) -> int:
         """`leap` for many steps, by arrays."""
-        due = np.array([len(group) for group in self.due])
-        used = blocks[0] + np.cumsum(due[-np.arange(self.step, self.step + steps) % self.block_size])
-        n = int(np.searchsorted(used, blocks[0] + self.pool.free, side="right"))
-        sequences = self.sequences
-        shape = StepShape((), sequences, self.context + sequences, self.longest + 1, sequences)
+        in_use = self.usable - self.pool.free
+        used = in_use + np.cumsum(np.array(self.due)[np.arange(self.step, self.step + steps) % self.block_size])
+        n = int(np.searchsorted(used, self.usable, side="right"))
+        shape = StepShape((), self.sequences, self.context, self.longest, self.sequences)
         later = end + np.cumsum(cost.leap_ns(shape, n))
         n = min(n, int(np.searchsorted(later, bound)) + 1)
         ends.extend(later[:n].tolist())
         blocks.extend(used[:n].tolist())
-        return ends[-1]
+        self.step += n
+        self.owed = int(used[n - 1]) - in_use if n else 0
+        self.in_flight = True
+        return n
 
-    def commit(self, steps: int, blocks: int) -> None:
-        """Counts `steps` more steps like the one decided last, which take `blocks` blocks."""
-        if blocks:
-            self.pool.take(blocks)
-        self.step += steps
-        if self.cache is not None:
-            self.cache.step = self.step
-
-    def _find_base_max(self) -> int:
-        self.base_max = found = max((r.base for r in self.running if r is not self.partial), default=0)
-        return found
+    def cut(self, dropped: int, in_use: int) -> None:
+        """The leap in flight ends `dropped` steps earlier, with `in_use` blocks."""
+        self.step -= dropped
+        self.owed = in_use - (self.usable - self.pool.free)
 
     def outputs_of(self, request: Request) -> int:
         """Answer tokens that a request has now."""
-        if request.status is Status.RUNNING and request is not self.partial:
+        if request in self.running and request is not self.partial:
             return request.base + self.step + 1 - request.prompt_tokens - self.in_flight
         return request.num_outputs
 
     # -- the parts of a decision ---------------------------------------------------------------------------------------
 
-    def _take_or_preempt(self, due: Iterable[Request]) -> None:
+    def _sum_up(self, step: int) -> None:
+        """Notes what the decodes of a step add up to."""
+        sequences = self.sequences = self.decodes
+        self.context = self.base_sum + sequences * step
+        base_max = self.base_max
+        if base_max is None:
+            base_max = self.base_max = max((r.base for r in self.running if r is not self.partial), default=0)
+        self.longest = base_max + step if sequences else 0
+
+    def _take_or_preempt(self, step: int) -> None:
         """Blocks for the decodes that need one, in admission order; the last admitted pays when none is left."""
-        for request in list(due):
-            if request.status is not Status.RUNNING:
+        size = self.block_size
+        for request in [r for r in self.running if r is not self.partial and (r.base + step) % size == 0]:
+            if request not in self.running:
                 continue
             while self.pool.free < 1:
                 victim = next(reversed(self.running))
@@ -283,14 +287,14 @@ class FastScheduler:
         """One more chunk of the prompt that is partly computed; returns its tokens."""
         computed = request.computed
         n = min(request.num_tokens - computed, budget)
-        size = self.config.block_size
+        size = self.block_size
         new = -(-(computed + n) // size) - -(-computed // size)
         if new > self.pool.free:  # it is the last admitted itself
             self._preempt(request)
             return 0
         self.pool.take(new)
         self.partial = None
-        self._schedule(request, n)
+        self._schedule(request, n, computed)
         return n
 
     def _admit(self, budget: int, now_ns: int) -> None:
@@ -299,7 +303,7 @@ class FastScheduler:
         waiting, running = self.waiting, self.running
         match: Match = []
         hit = unowned = 0
-        while waiting and budget > 0 and len(running) < config.max_num_seqs:
+        while waiting and budget > 0 and len(running) < self.max_num_seqs:
             request = waiting[0]
             tokens = request.prompt_tokens + request.num_outputs
             if cache is not None:
@@ -310,12 +314,12 @@ class FastScheduler:
                 if not config.enable_chunked_prefill:
                     return
                 n = budget
-            room_for = min(tokens, config.max_model_len) if config.scheduler_reserve_full_isl else hit + n
+            room_for = min(tokens, self.max_model_len) if config.scheduler_reserve_full_isl else hit + n
             needed = (room_for - hit + size - 1) // size + unowned
             if needed > pool.free or (config.watermark and running and needed + config.watermark_blocks > pool.free):
                 return
             waiting.popleft()
-            resumed = request.status is Status.PREEMPTED
+            resumed = request.preemptions > 0
             if cache is not None:
                 cache.claim(request, match)
                 self.prefix.count(tokens, hit, resumed)
@@ -323,72 +327,79 @@ class FastScheduler:
             if not resumed:
                 request.cached_tokens = hit
                 request.first_scheduled_ns = now_ns
-            request.status = Status.RUNNING
-            request.computed = hit
+            request.status = _RUNNING
             self.admissions += 1
             request.scheduled_order = self.admissions
             running[request] = None
-            self.admitted.append((request, hit, resumed))
-            self._schedule(request, n)
+            self._schedule(request, n, hit)
             budget -= n
 
-    def _schedule(self, request: Request, n: int) -> None:
+    def _schedule(self, request: Request, n: int, context: int) -> None:
         """Notes a row. A prompt that is not complete by it becomes the partial one; one that is becomes a decode of the next
         step, unless this one ends it."""
-        context = request.computed
-        end = request.computed = context + n
+        end = context + n
         outputs = request.num_outputs
-        if self.cache is not None:
-            self.cache.publish(request, end)
+        cache = self.cache
+        if cache is not None:
+            cache.publish(request, end)
+        self.rows.append((request, n, context))
         if end < request.prompt_tokens + outputs:
             self.partial = request
+            request.computed = end
             self.prefill.append((n, context))
-            self.rows.append((request, n, context, False))
             return
-        self.rows.append((request, n, context, True))
         if n == 1 and outputs:  # all but its newest token was found in the cache
             self.sequences += 1
             self.context += context
             self.longest = max(self.longest, context)
         else:
             self.prefill.append((n, context))
+        # This step has been counted already.
         step = self.step
         base = request.base = end - step
         self.decodes += 1
         self.base_sum += base
         if self.base_max is not None and (self.decodes == 1 or base > self.base_max):
             self.base_max = base
-        self.due[base % self.block_size][request] = None
-        heappush(self.finishes, (step - 2 + request.stop_after - outputs, request.scheduled_order, request))
-        if self.cache is not None:
-            self.cache.writers[request.output_key] = request
+        self.due[-base % self.block_size] += 1
+        heappush(self.finishes, (_last_step(request), request.scheduled_order, request))
+        if cache is not None:
+            cache.writers[request.output_key] = request
 
-    def _take_decode(self, request: Request) -> None:
+    def _forget_decode(self, request: Request) -> None:
         """A decode leaves the running set: its blocks go back, the sums forget it."""
         base = request.base
         self.decodes -= 1
         self.base_sum -= base
         if base == self.base_max:
             self.base_max = None
-        del self.due[base % self.block_size][request]
+        self.due[-base % self.block_size] -= 1
         if self.cache is not None:
             del self.cache.writers[request.output_key]
         self.pool.release(request, base + self.step)
 
-    def _take_everything(self, request: Request) -> None:
+    def _remove(self, request: Request) -> None:
+        """A request leaves the running set before its end."""
+        del self.running[request]
         if request is self.partial:
             self.partial = None
             self.pool.release(request, request.computed)
         else:
-            self._take_decode(request)
+            self.finishes.remove((_last_step(request), request.scheduled_order, request))
+            heapify(self.finishes)
+            self._forget_decode(request)
 
     def _preempt(self, victim: Request) -> None:
-        del self.running[victim]
         if victim is not self.partial:
             victim.num_outputs = victim.base + self.step + 1 - victim.prompt_tokens
-        self._take_everything(victim)
+        self._remove(victim)
         victim.computed = 0
-        victim.status = Status.PREEMPTED
+        victim.status = _PREEMPTED
         victim.preemptions += 1
         self.waiting.appendleft(victim)
         self.preempted.append(victim)
+
+
+def _last_step(decode: Request) -> int:
+    """The step that computes the last answer token but one, and by that yields the last."""
+    return decode.prompt_tokens + decode.stop_after - 2 - decode.base

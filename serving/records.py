@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from struct import Struct, pack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,40 +52,41 @@ STEP_COLUMNS = (
 )
 
 
+# `Struct.pack` converts integers several times faster than `array.extend`.
+_REQUEST_ROW = Struct(f"{len(REQUEST_COLUMNS)}q")
+
+
 class RequestLog:
-    """Rows of `n` requests, each written once, when the request ends: one flat array, so that writing is one call."""
+    """Rows of `n` requests, each written once, when the request ends."""
 
     def __init__(self, n: int) -> None:
-        self.rows = array("q", [-1]) * (n * len(REQUEST_COLUMNS))
+        self.rows = bytearray(b"\xff") * (n * _REQUEST_ROW.size)  # all -1
 
     def close(self, request: Request, status: Status, finish_ns: int, replica: int = 0, submitted: int = -1) -> None:
         """Writes the row of a request that has ended as `status`."""
-        width = len(REQUEST_COLUMNS)
-        at = request.index * width
-        self.rows[at : at + width] = array(
-            "q",
-            (
-                request.arrival_ns,
-                request.first_scheduled_ns,
-                request.first_token_ns,
-                finish_ns,
-                request.prompt_tokens,
-                request.num_outputs,
-                request.cached_tokens,
-                request.preemptions,
-                status,
-                replica,
-                submitted,
-            ),
+        _REQUEST_ROW.pack_into(
+            self.rows,
+            request.index * _REQUEST_ROW.size,
+            request.arrival_ns,
+            request.first_scheduled_ns,
+            request.first_token_ns,
+            finish_ns,
+            request.prompt_tokens,
+            request.num_outputs,
+            request.cached_tokens,
+            request.preemptions,
+            status,
+            replica,
+            submitted,
         )
 
     def arrays(self) -> dict[str, Column]:
         """Every column as int64 `(n,)`; rows of requests that were never submitted have status -1."""
-        table = np.array(self.rows, dtype=np.int64).reshape(-1, len(REQUEST_COLUMNS))
-        return {name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(REQUEST_COLUMNS)}
+        table = np.frombuffer(self.rows, dtype=np.int64).reshape(-1, len(REQUEST_COLUMNS))
+        return {name: table[:, i].copy() for i, name in enumerate(REQUEST_COLUMNS)}
 
 
-# One row a leap (n >= 1 steps of one shape but for the growing contexts), flat in one array: appending is one call.
+# One row a leap (n >= 1 steps of one shape but for the growing contexts).
 _LEAP = (
     "step",
     "n",
@@ -100,6 +102,8 @@ _LEAP = (
     "running",
     "waiting",
 )
+_LEAP_ROW = Struct(f"{len(_LEAP)}q")
+_N = _LEAP.index("n") - len(_LEAP)
 
 
 class StepLog:
@@ -107,51 +111,63 @@ class StepLog:
 
     `leaps` holds rows of `_LEAP`; `end_ns` and `kv_blocks` one value a step; `visible`, `preempted`, `aborted` hold pairs
     (step, request index) in order: which requests the engine first saw before that step was decided, and so on.
+
+    Appending to a list is fast and to an array compact: new values go to lists, and `spill` moves them on now and then.
     """
+
+    FRESH = 1 << 14  # steps to keep in lists
 
     def __init__(self, replica: int = 0) -> None:
         self.replica = replica
         self.leaps = array("q")
-        self.end_ns = array("q")
-        self.kv_blocks = array("q")
-        self.visible = array("q")
-        self.preempted = array("q")
-        self.aborted = array("q")
+        self.end_ns: list[int] = []
+        self.kv_blocks: list[int] = []
+        self.visible: list[int] = []
+        self.preempted: list[int] = []
+        self.aborted: list[int] = []
+        self.spilled = {name: array("q") for name in ("end_ns", "kv_blocks", "visible")}
 
     def add(self, plan: StepPlan, scheduled_ns: int, start_ns: int, end_ns: int, kv_blocks: int) -> None:
         """Appends one step that was run singly."""
         s = plan.shape
-        self.leaps.extend(
-            (
-                plan.step,
-                1,
-                scheduled_ns,
-                start_ns,
-                len(s.prefill),
-                s.prefill_tokens,
-                s.prefill_attention,
-                s.decode_sequences,
-                s.decode_context,
-                s.decode_max_context,
-                s.sampled,
-                plan.running,
-                plan.waiting,
-            )
-        )
+        prefill = len(s.prefill), s.prefill_tokens, s.prefill_attention
+        decode = s.decode_sequences, s.decode_context, s.decode_max_context
+        self.add_leap(plan.step, 1, scheduled_ns, start_ns, *prefill, *decode, s.sampled, plan.running, plan.waiting)
         self.end_ns.append(end_ns)
         self.kv_blocks.append(kv_blocks)
         for request in plan.preempted:
             self.preempted.extend((plan.step, request.index))
+        if len(self.end_ns) > self.FRESH:
+            self.spill()
+
+    def add_leap(self, *row: int) -> None:
+        """Appends a row of `_LEAP`, whose steps the caller adds to `end_ns` and `kv_blocks`."""
+        self.leaps.frombytes(_LEAP_ROW.pack(*row))
+
+    def drop_steps(self, n: int) -> None:
+        """Takes the last n steps back, all of which belong to the last leap."""
+        del self.end_ns[-n:], self.kv_blocks[-n:]
+        self.leaps[_N] -= n
+        if not self.leaps[_N]:
+            del self.leaps[-len(_LEAP) :]
+
+    def spill(self) -> None:
+        """Moves the values of steps to arrays, where they take a quarter of the memory."""
+        for name, values in self.spilled.items():
+            fresh = getattr(self, name)
+            values.frombytes(pack(f"{len(fresh)}q", *fresh))
+            fresh.clear()
 
     def arrays(self) -> dict[str, Column]:
         """STEP_COLUMNS as int64 `(steps,)`."""
+        self.spill()
         rows = np.array(self.leaps, dtype=np.int64).reshape(-1, len(_LEAP))
         leap = {name: rows[:, i] for i, name in enumerate(_LEAP)}
         n = leap["n"]
         total = int(n.sum())
         first = np.repeat(np.cumsum(n) - n, n)
         inside = np.arange(total) - first  # position of the step in its leap
-        end = np.array(self.end_ns, dtype=np.int64)
+        end = np.array(self.spilled["end_ns"], dtype=np.int64)
         columns = {name: np.repeat(leap[name], n) for name in _LEAP if name != "n"}
         columns["step"] += inside
         columns["decode_context"] += inside * columns["decode_sequences"]
@@ -160,7 +176,7 @@ class StepLog:
         for name in ("scheduled_ns", "start_ns"):
             columns[name][later] = end[:-1][later[1:]] if total else end
         columns["end_ns"] = end
-        columns["kv_blocks"] = np.array(self.kv_blocks, dtype=np.int64)
+        columns["kv_blocks"] = np.array(self.spilled["kv_blocks"], dtype=np.int64)
         columns["replica"] = np.full(total, self.replica, dtype=np.int64)
         return {name: columns[name] for name in STEP_COLUMNS}
 
@@ -211,7 +227,7 @@ def gather(
     def events(name: str) -> Column:
         found = []
         for log in logs:
-            pairs = np.array(getattr(log, name), dtype=np.int64).reshape(-1, 2)
+            pairs = np.array(log.spilled.get(name, getattr(log, name)), dtype=np.int64).reshape(-1, 2)
             found.append(np.column_stack([np.full(len(pairs), log.replica, dtype=np.int64), pairs]))
         return np.concatenate(found)
 

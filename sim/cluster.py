@@ -7,7 +7,7 @@ session) the ends and starts of steps are events too, ordered at one instant as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -118,7 +118,7 @@ class _Run:
         for i in np.flatnonzero(workload.follows >= 0).tolist():
             self.followers.setdefault(int(workload.follows[i]), []).append(i)
         if workload.concurrency is None:
-            self.env.process(self._arrivals(first.tolist(), workload.arrival_ns[first].tolist()))
+            self._arrive_in_turn(first.tolist(), workload.arrival_ns[first].tolist())
         else:
             self.next_row = iter(first.tolist())
             for _ in range(workload.concurrency):
@@ -131,14 +131,29 @@ class _Run:
             replica.advance(end)
             replica.close_open(end)
 
-    def _arrivals(self, rows: list[int], times: list[int]) -> Generator[Event, None, None]:
+    def _arrive_in_turn(self, rows: list[int], times: list[int]) -> None:
+        """An open loop: one event that sends the requests of its instant and schedules itself again. (A process that waits
+        for a timeout an arrival would cost as much as a leap.)"""
         env, send = self.env, self.send
-        now = 0
-        for i, at in zip(rows, times, strict=True):
-            if at > now:
-                yield env.timeout(at - now)
-                now = at
-            send(i, now)
+        coming = zip(rows, times, strict=True)
+        arrival = Event(env)
+        arrival._ok, arrival._value = True, None
+
+        def arrive(_: Event) -> None:
+            nonlocal row, at
+            now = at
+            while at == now:
+                send(row, now)
+                row, at = next(coming, (-1, _END_OF_TIME))
+            if row >= 0:
+                arrival.callbacks = callbacks
+                env.schedule(arrival, NORMAL, at - now)
+
+        callbacks = [arrive]
+        row, at = next(coming, (-1, _END_OF_TIME))
+        if row >= 0:
+            arrival.callbacks = callbacks
+            env.schedule(arrival, NORMAL, at)
 
     def send(self, i: int, now: int) -> None:
         """A client sends request i now: it is rejected for good, or routed."""
@@ -154,12 +169,12 @@ class _Run:
                     replica.advance(now)
             chosen = self.replicas[self.router.choose(request, self.replicas)]
         chosen.advance(now)
-        chosen.submit(request, now)
         if self.observed:
             if chosen.ends is None:
                 self._start_later(chosen)
             elif chosen.cut(now):
                 self._end_later(chosen)
+        chosen.submit(request, now)
 
     def _reject(self, request: Request, now: int) -> None:
         self.requests.close(request, Status.REJECTED, now)
