@@ -1,4 +1,4 @@
-"""KV memory for the simulator: the same decisions as `serving.block_pool`, in runs of blocks instead of block by block.
+"""Prefix cache for the simulator: the same decisions as `serving.block_pool`, in runs of blocks instead of block by block.
 
 Two facts make this exact. Free blocks without a hash go to the head of the free queue and are alike, so a counter holds them.
 Free blocks with a hash lie in the queue in the order in which their owners ended, each owner's deepest block first, so they
@@ -15,24 +15,6 @@ from collections.abc import Hashable
 from serving.request import Request
 
 
-class CountPool:
-    """KV memory without a prefix cache: blocks are alike, so their number is all there is."""
-
-    __slots__ = ("block_size", "free")
-
-    def __init__(self, usable: int, block_size: int) -> None:
-        self.free = usable
-        self.block_size = block_size
-
-    def take(self, n: int) -> None:
-        """n blocks leave the free queue (the caller has looked at `free`)."""
-        self.free -= n
-
-    def release(self, request: Request, computed: int) -> None:
-        """A request that holds the blocks of `computed` tokens gives them back."""
-        self.free += -(-computed // self.block_size)
-
-
 class Extent:
     """Blocks `lo..hi` of a text that lie in memory once, share their owners, and are queued together when nobody owns them.
 
@@ -41,18 +23,21 @@ class Extent:
 
     __slots__ = ("after", "before", "hi", "lo", "node", "references", "rest")
 
-    def __init__(self, node: Text | None, lo: int, hi: int, references: int = 1) -> None:
+    rest: Extent | None
+    before: Extent
+    after: Extent
+
+    def __init__(self, node: Text, lo: int, hi: int, references: int = 1) -> None:
         self.node = node
         self.lo = lo
         self.hi = hi
         self.references = references
-        self.rest: Extent | None = None
-        self.before: Extent = self
-        self.after: Extent = self
+        self.rest = None
 
 
 class Text:
-    """A segment in its context. `extents`: its cached blocks; of equal blocks the one published first stands first."""
+    """A segment in its context. `extents`: its cached blocks; of equal blocks the one published first stands first.
+    `users`: requests that have not ended whose text leads through it."""
 
     __slots__ = ("children", "extents", "key", "parent", "start", "users")
 
@@ -60,9 +45,19 @@ class Text:
         self.parent = parent
         self.start = start  # position of its first token in the whole text
         self.key = key
-        self.children: dict[tuple[int, Hashable], Text] = {}
+        self.children: dict[tuple[int, Hashable], Text] | None = None  # most have none
         self.extents: list[Extent] = []
         self.users = 0
+
+    def child(self, position: int, key: Hashable) -> Text:
+        """The segment `key` that follows at `position`; made if nobody has asked for it before."""
+        children = self.children
+        if children is None:
+            children = self.children = {}
+        node = children.get((position, key))
+        if node is None:
+            node = children[position, key] = Text(self, position, key)
+        return node
 
     def find(self, index: int, end: int) -> tuple[Extent, int] | None:
         """The cached block `index` published first, and how far (at most `end`) its extent leads; None if not cached."""
@@ -75,13 +70,18 @@ class Text:
 
 
 class Path:
-    """A request's text as nodes, and the runs of hashed blocks that it owns, shallow to deep: `(extent, blocks)`."""
+    """A request's text as nodes, and the runs of hashed blocks that it owns, shallow to deep: `(extent, blocks)`.
 
-    __slots__ = ("ends", "nodes", "owned", "published")
+    nodes, ends: of the prompt, with the position after each node's last token. answer: key of what follows; its node joins
+    `nodes` (without an end) when its first block is full.
+    """
 
-    def __init__(self, nodes: list[Text], ends: list[int]) -> None:
+    __slots__ = ("answer", "ends", "nodes", "owned", "published")
+
+    def __init__(self, nodes: list[Text], ends: list[int], answer: Hashable) -> None:
         self.nodes = nodes
-        self.ends = ends  # position after each node's last token; the answer's own node comes last and has no end
+        self.ends = ends
+        self.answer = answer
         self.owned: list[tuple[Extent, int]] = []
         self.published = 0
 
@@ -90,65 +90,66 @@ Match = list[tuple[Extent, int, int]]
 """Cached blocks of a prefix: `(extent, first, after last)` block indices, shallow to deep."""
 
 
-class ExtentPool(CountPool):
-    """KV memory with a prefix cache.
+class PrefixExtents:
+    """KV blocks by the text in them. The scheduler counts the free ones; here it is known which of them are worth keeping.
 
-    free: blocks that nobody owns; `plain` of them have no hash and are taken first. step: steps decided so far, so that a
-    decode's `base + step` is what it has computed. Decodes publish lazily, when somebody looks at their text.
+    plain: free blocks without a hash, which are taken first. step: steps decided so far, so that a decode's `base + step` is
+    what it has computed. Decodes publish lazily: when somebody looks at their text, and when they end.
     """
 
-    __slots__ = ("plain", "queue", "root", "step", "writers")
+    __slots__ = ("block_size", "plain", "queue", "root", "step", "writers")
 
     def __init__(self, usable: int, block_size: int) -> None:
-        super().__init__(usable, block_size)
+        self.block_size = block_size
         self.plain = usable
         self.step = 0
         self.root = Text(None, 0, None)
-        self.queue = Extent(None, 0, 0)  # sentinel of the ring of free extents
+        self.queue = queue = Extent(self.root, 0, 0)  # sentinel of the ring of free extents
+        queue.before = queue.after = queue
         self.writers: dict[Hashable, Request] = {}  # decodes by the key of their answer
 
     def take(self, n: int) -> None:
-        self.free -= n
+        """n blocks leave the free queue: plain ones, then those that have been free for longest."""
         if n <= self.plain:
             self.plain -= n
             return
         n -= self.plain
         self.plain = 0
+        queue = self.queue
         while n:
-            extent = self.queue.after
+            extent = queue.after
             size = extent.hi - extent.lo
             if n < size:
                 extent.hi -= n
                 return
             n -= size
-            _unlink(extent)
+            after = queue.after = extent.after
+            after.before = queue
             node = extent.node
-            assert node is not None
             node.extents.remove(extent)
-            if not node.extents:
+            if not (node.users or node.extents or node.children):
                 self._prune(node)
 
     def open(self, request: Request) -> None:
         """Finds or makes the nodes of a new request's text."""
         node, position = self.root, 0
-        nodes, ends = [], []
+        nodes: list[Text] = []
+        ends: list[int] = []
         for key, length in request.prompt:
             if length:
-                node = self._child(node, position, key)
+                node = node.child(position, key)
+                node.users += 1
                 position += length
                 nodes.append(node)
                 ends.append(position)
-        nodes.append(self._child(node, position, request.output_key))
-        for node in nodes:
-            node.users += 1
-        request.text = Path(nodes, ends)
+        request.text = Path(nodes, ends, request.output_key)
 
     def close(self, request: Request) -> None:
         """The request has ended: nodes that nobody needs any more go."""
         path: Path = request.text
         for node in reversed(path.nodes):
             node.users -= 1
-            if not node.users:
+            if not (node.users or node.extents or node.children):
                 self._prune(node)
         request.text = None
 
@@ -158,11 +159,13 @@ class ExtentPool(CountPool):
         path: Path = request.text
         limit = (tokens - 1) // size
         match: Match = []
+        if path.ends[-1] < tokens and len(path.nodes) == len(path.ends):
+            self._answer(path)
         index = 0
-        for node, end in zip(path.nodes, [*path.ends, tokens], strict=True):
-            if self.writers and node.key in self.writers:
+        for i, node in enumerate(path.nodes):
+            if node.key in self.writers:
                 self.publish_decode(self.writers[node.key])
-            last = min(end // size, limit)
+            last = limit if i == len(path.ends) else min(path.ends[i] // size, limit)
             while index < last:
                 found = node.find(index, last)
                 if found is None:
@@ -176,11 +179,10 @@ class ExtentPool(CountPool):
         """Blocks of a match that would leave the free queue."""
         return sum(hi - lo for extent, lo, hi in match if not extent.references)
 
-    def claim(self, request: Request, match: Match) -> None:
-        """Makes `request` an owner of the blocks that it found."""
+    def claim(self, request: Request, match: Match) -> int:
+        """Makes `request` an owner of the blocks that it found; returns how many of them leave the free queue by that."""
         path: Path = request.text
-        path.owned.clear()
-        path.published = 0
+        claimed = 0
         for extent, lo, hi in match:
             while lo >= extent.hi:  # split a moment ago, when an earlier part of it was claimed
                 assert extent.rest is not None
@@ -190,75 +192,81 @@ class ExtentPool(CountPool):
             if hi < extent.hi:
                 self._split(extent, hi)
             if not extent.references:
-                _unlink(extent)
-                self.free -= hi - lo
+                extent.before.after = extent.after
+                extent.after.before = extent.before
+                claimed += hi - lo
             extent.references += 1
             path.owned.append((extent, hi - lo))
             path.published = hi
+        return claimed
 
     def publish(self, request: Request, tokens: int) -> None:
         """Makes the full blocks of the first `tokens` tokens findable."""
-        size = self.block_size
         path: Path = request.text
-        full = tokens // size
-        index = path.published
-        for node, end in zip(path.nodes, [*path.ends, tokens], strict=True):
-            last = min(end // size, full)
-            if index >= last:
-                continue
-            writer = self.writers.get(node.key)
-            if writer is not None and writer is not request:
-                self.publish_decode(writer)
-            self._append(path, node, index, last)
-            index = last
-        path.published = max(index, path.published)
+        index, full = path.published, tokens // self.block_size
+        if index >= full:
+            return
+        nodes, ends = path.nodes, path.ends
+        for i, end in enumerate(ends):
+            last = end // self.block_size
+            if index < last:
+                if last > full:
+                    last = full
+                self._append(request, path, nodes[i], index, last)
+                index = last
+        if index < full:  # the answer has no end
+            if len(nodes) == len(ends):
+                self._answer(path)
+            self._append(request, path, nodes[-1], index, full)
+        path.published = full
 
     def publish_decode(self, request: Request) -> None:
         """Catches up with a decode, whose full blocks have been findable since the steps that filled them."""
         self.publish(request, request.base + self.step)
 
-    def release(self, request: Request, computed: int) -> None:
+    def release(self, request: Request, computed: int) -> int:
+        """A request that holds the blocks of `computed` tokens gives them back; returns how many are free by that."""
         self.publish(request, computed)
         path: Path = request.text
-        hashed = 0
-        for extent, blocks in reversed(path.owned):
-            hashed += blocks
-            pieces = [extent]
-            blocks -= extent.hi - extent.lo
-            while blocks:
-                assert extent.rest is not None
-                extent = extent.rest
-                pieces.append(extent)
-                blocks -= extent.hi - extent.lo
-            for piece in reversed(pieces):
+        owned, queue = path.owned, self.queue
+        plain = -(-computed // self.block_size)  # all of its blocks but the hashed ones
+        freed = 0
+        for extent, blocks in reversed(owned):
+            plain -= blocks
+            pieces = (extent,) if blocks == extent.hi - extent.lo else _pieces(extent, blocks)
+            for piece in pieces:
                 piece.references -= 1
                 if not piece.references:
-                    self.free += piece.hi - piece.lo
-                    _link_before(piece, self.queue)
-        plain = -(-computed // self.block_size) - hashed
+                    freed += piece.hi - piece.lo
+                    _link_before(piece, queue)
         self.plain += plain
-        self.free += plain
-        path.owned.clear()
+        owned.clear()
         path.published = 0
+        return freed + plain
 
-    def _append(self, path: Path, node: Text, lo: int, hi: int) -> None:
+    def _append(self, request: Request, path: Path, node: Text, lo: int, hi: int) -> None:
         """Blocks lo..hi of `node` were filled by the owner of `path`."""
-        if path.owned:
-            extent, blocks = path.owned[-1]
-            last = extent
-            left = blocks - (last.hi - last.lo)
-            while left:
-                assert last.rest is not None
-                last = last.rest
-                left -= last.hi - last.lo
+        writer = self.writers.get(node.key)
+        if writer is not None and writer is not request:
+            self.publish_decode(writer)
+        owned = path.owned
+        if owned:
+            extent, blocks = owned[-1]
+            last = extent if blocks == extent.hi - extent.lo else _pieces(extent, blocks)[0]
             # Growing keeps the order of publication only for the extent that stands last.
             if last.references == 1 and last.hi == lo and node.extents and node.extents[-1] is last:
                 last.hi = hi
-                path.owned[-1] = (extent, blocks + hi - lo)
+                owned[-1] = (extent, blocks + hi - lo)
                 return
         extent = Extent(node, lo, hi)
         node.extents.append(extent)
-        path.owned.append((extent, hi - lo))
+        owned.append((extent, hi - lo))
+
+    def _answer(self, path: Path) -> None:
+        """The answer of a path becomes findable."""
+        node = path.nodes[-1].child(path.ends[-1], path.answer)
+        node.users += 1
+        path.nodes.append(node)
 
     def _split(self, extent: Extent, at: int) -> Extent:
         """Cuts an extent in two; the deeper part is returned and, if both are free, evicted first."""
@@ -266,32 +274,37 @@ class ExtentPool(CountPool):
         extent.hi = at
         deep.rest = extent.rest
         extent.rest = deep
-        node = extent.node
-        assert node is not None
-        node.extents.insert(node.extents.index(extent) + 1, deep)
+        extents = extent.node.extents
+        extents.insert(extents.index(extent) + 1, deep)
         if not extent.references:
             _link_before(deep, extent)
         return deep
 
-    def _child(self, parent: Text, position: int, key: Hashable) -> Text:
-        node = parent.children.get((position, key))
-        if node is None:
-            node = parent.children[(position, key)] = Text(parent, position, key)
-        return node
-
     def _prune(self, node: Text) -> None:
-        while node.parent is not None and not (node.users or node.extents or node.children):
-            del node.parent.children[(node.start, node.key)]
-            node = node.parent
+        """Forgets a node without users, blocks and children, and its parents as far as they were there for it alone."""
+        parent = node.parent
+        while parent is not None:
+            assert parent.children is not None
+            del parent.children[node.start, node.key]
+            if parent.users or parent.extents or parent.children:
+                return
+            node, parent = parent, parent.parent
 
 
-def _unlink(extent: Extent) -> None:
-    extent.before.after = extent.after
-    extent.after.before = extent.before
+def _pieces(extent: Extent, blocks: int) -> list[Extent]:
+    """What a run of `blocks` blocks has been split into, deep to shallow."""
+    pieces = [extent]
+    blocks -= extent.hi - extent.lo
+    while blocks:
+        assert extent.rest is not None
+        extent = extent.rest
+        pieces.append(extent)
+        blocks -= extent.hi - extent.lo
+    pieces.reverse()
+    return pieces
 
 
 def _link_before(extent: Extent, other: Extent) -> None:
-    extent.before = other.before
+    before = extent.before = other.before
     extent.after = other
-    other.before.after = extent
-    other.before = extent
+    before.after = other.before = extent

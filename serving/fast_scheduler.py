@@ -10,32 +10,18 @@ from __future__ import annotations
 
 from collections import deque
 from heapq import heapify, heappop, heappush
-from typing import Protocol
-
-import numpy as np
-from numpy.typing import NDArray
 
 from serving.config import EngineConfig
-from serving.extents import CountPool, ExtentPool, Match
+from serving.extents import Match, PrefixExtents
 from serving.plan import Admission, Scheduled, StepPlan, StepShape
 from serving.request import Request, Status
 from serving.scheduler import PrefixStats
-
-_LOOP = 48  # steps up to which a plain loop beats numpy
 
 # Looking a member up in its enum takes as long as ten instructions.
 _WAITING, _RUNNING, _PREEMPTED, _FINISHED = Status.WAITING, Status.RUNNING, Status.PREEMPTED, Status.FINISHED
 
 Row = tuple[Request, int, int]
 """A prompt's part of a step: request, tokens, context before. A token comes out unless the prompt stays partial."""
-
-
-class DecodeCost(Protocol):
-    """What a leap needs of a cost model; see `sim.cost.CostModel`."""
-
-    def decode_line(self, sequences: int) -> tuple[float, float]: ...
-
-    def leap_ns(self, shape: StepShape, n: int) -> NDArray[np.int64]: ...
 
 
 class FastScheduler:
@@ -47,22 +33,15 @@ class FastScheduler:
             raise ValueError("these settings need serving.scheduler.Scheduler")
         self.config = config
         self.block_size = config.block_size
-        self.usable = config.usable_blocks
+        self.usable = self.free = config.usable_blocks
         self.max_model_len = config.max_model_len
         self.max_num_seqs = config.max_num_seqs
         self.max_num_batched_tokens = config.max_num_batched_tokens
-        self.pool: CountPool | ExtentPool
-        self.cache: ExtentPool | None = None
-        if config.enable_prefix_caching:
-            self.pool = self.cache = ExtentPool(config.usable_blocks, config.block_size)
-        else:
-            self.pool = CountPool(config.usable_blocks, config.block_size)
+        self.cache = PrefixExtents(self.usable, self.block_size) if config.enable_prefix_caching else None
         self.running: dict[Request, None] = {}  # in admission order
         self.waiting: deque[Request] = deque()
         self.prefix = PrefixStats()
         self.step = 0
-        self.in_flight = False  # between schedule() and update()
-        self.owed = 0  # blocks that the leap in flight takes once it has run: it may be cut before
         self.partial: Request | None = None
         self.decodes = 0
         self.base_sum = 0
@@ -88,7 +67,7 @@ class FastScheduler:
 
     @property
     def free_blocks(self) -> int:
-        return self.pool.free
+        return self.free
 
     @property
     def has_work(self) -> bool:
@@ -130,7 +109,7 @@ class FastScheduler:
             preempted=list(self.preempted),
             running=len(self.running),
             waiting=len(self.waiting),
-            free_blocks=self.pool.free,
+            free_blocks=self.free,
         )
 
     def decide(self, now_ns: int) -> StepShape | None:
@@ -147,13 +126,16 @@ class FastScheduler:
             self.preempted = []
         due = self.due[step % self.block_size]
         if due:
-            if due <= self.pool.free:
-                self.pool.take(due)
+            if due <= self.free:
+                self.free -= due
+                if self.cache is not None:
+                    self.cache.take(due)
             else:
                 self._take_or_preempt(step)
-        self._sum_up(step)
+        sequences = self.sequences = self.decodes
+        self.context = self.base_sum + sequences * step
+        self.longest = self.longest_base() + step if sequences else 0
         self.step = step + 1
-        self.in_flight = True
         if self.waiting or self.partial is not None:
             if self.cache is not None:
                 self.cache.step = step + 1
@@ -168,11 +150,7 @@ class FastScheduler:
         return self.mixed
 
     def update(self, plan: object = None) -> list[Request]:
-        """The step (or leap) decided last has run; returns those whose answer it completed."""
-        self.in_flight = False
-        if self.owed:
-            self.pool.take(self.owed)
-            self.owed = 0
+        """The step decided last has run; returns those whose answer it completed."""
         finished: list[Request] = []
         finishes, step = self.finishes, self.step
         while finishes and finishes[0][0] < step:
@@ -186,89 +164,32 @@ class FastScheduler:
             finished.append(request)
         return finished
 
-    # -- leaps ---------------------------------------------------------------------------------------------------------
+    def longest_base(self) -> int:
+        """Largest `base` of the decodes."""
+        if self.base_max is None:
+            self.base_max = max((r.base for r in self.running if r is not self.partial), default=0)
+        return self.base_max
 
-    def leap(self, cost: DecodeCost, end: int, bound: int, ends: list[int], blocks: list[int]) -> int:
-        """Decides the steps to come as long as each is like the one before: the same decodes, one token further.
-
-        That is until the first of them ends, blocks run out, or somebody arrives. Whoever waits already waits for one of
-        these, since nothing but the memory in use changes.
-
-        Args:
-            cost: durations of decode steps.
-            end: when the step before ends.
-            bound: no step starts at or after it.
-            ends, blocks: extended by every step's end and the blocks in use while it runs.
-
-        Returns:
-            the number of steps.
-        """
-        step = self.step
-        self._sum_up(step)
-        sequences, context = self.sequences, self.context
-        last = self.finishes[0][0]
-        usable = self.usable
-        in_use = used = usable - self.pool.free
-        fixed, per_context = cost.decode_line(sequences)
-        if last - step > _LOOP:
-            likely = min(last - step + 1, 2 + int((bound - end) / (fixed + per_context * context)))
-            if likely > _LOOP:
-                return self._long_leap(cost, end, bound, ends, blocks, likely)
-        due, size = self.due, self.block_size
-        before = len(ends)
-        for at in range(step, last + 1):
-            used += due[at % size]
-            if used > usable:
-                used -= due[at % size]
-                break
-            end += int(fixed + per_context * context + 0.5)
-            context += sequences
-            ends.append(end)
-            blocks.append(used)
-            if end >= bound:
-                break
-        n = len(ends) - before
-        self.step = step + n
-        self.owed = used - in_use
-        self.in_flight = True
-        return n
-
-    def _long_leap(self, cost: DecodeCost, end: int, bound: int, ends: list[int], blocks: list[int], steps: int) -> int:
-        """`leap` for many steps, by arrays."""
-        in_use = self.usable - self.pool.free
-        used = in_use + np.cumsum(np.array(self.due)[np.arange(self.step, self.step + steps) % self.block_size])
-        n = int(np.searchsorted(used, self.usable, side="right"))
-        shape = StepShape((), self.sequences, self.context, self.longest, self.sequences)
-        later = end + np.cumsum(cost.leap_ns(shape, n))
-        n = min(n, int(np.searchsorted(later, bound)) + 1)
-        ends.extend(later[:n].tolist())
-        blocks.extend(used[:n].tolist())
-        self.step += n
-        self.owed = int(used[n - 1]) - in_use if n else 0
-        self.in_flight = True
-        return n
-
-    def cut(self, dropped: int, in_use: int) -> None:
-        """The leap in flight ends `dropped` steps earlier, with `in_use` blocks."""
-        self.step -= dropped
-        self.owed = in_use - (self.usable - self.pool.free)
-
-    def outputs_of(self, request: Request) -> int:
-        """Answer tokens that a request has now."""
+    def outputs_of(self, request: Request, in_flight: bool) -> int:
+        """Answer tokens that a request has now; `in_flight`: those of the step decided last are not out yet."""
         if request in self.running and request is not self.partial:
-            return request.base + self.step + 1 - request.prompt_tokens - self.in_flight
+            return request.base + self.step + 1 - request.prompt_tokens - in_flight
         return request.num_outputs
 
     # -- the parts of a decision ---------------------------------------------------------------------------------------
 
-    def _sum_up(self, step: int) -> None:
-        """Notes what the decodes of a step add up to."""
-        sequences = self.sequences = self.decodes
-        self.context = self.base_sum + sequences * step
-        base_max = self.base_max
-        if base_max is None:
-            base_max = self.base_max = max((r.base for r in self.running if r is not self.partial), default=0)
-        self.longest = base_max + step if sequences else 0
+    def take(self, blocks: int) -> None:
+        """Blocks leave the free queue (the caller has looked at `free`)."""
+        self.free -= blocks
+        if self.cache is not None:
+            self.cache.take(blocks)
+
+    def _release(self, request: Request, computed: int) -> None:
+        """A request that holds the blocks of `computed` tokens gives them back."""
+        if self.cache is None:
+            self.free += -(-computed // self.block_size)
+        else:
+            self.free += self.cache.release(request, computed)
 
     def _take_or_preempt(self, step: int) -> None:
         """Blocks for the decodes that need one, in admission order; the last admitted pays when none is left."""
@@ -276,12 +197,12 @@ class FastScheduler:
         for request in [r for r in self.running if r is not self.partial and (r.base + step) % size == 0]:
             if request not in self.running:
                 continue
-            while self.pool.free < 1:
+            while self.free < 1:
                 victim = next(reversed(self.running))
                 self._preempt(victim)
                 if victim is request:
                     return
-            self.pool.take(1)
+            self.take(1)
 
     def _continue_partial(self, request: Request, budget: int) -> int:
         """One more chunk of the prompt that is partly computed; returns its tokens."""
@@ -289,17 +210,16 @@ class FastScheduler:
         n = min(request.num_tokens - computed, budget)
         size = self.block_size
         new = -(-(computed + n) // size) - -(-computed // size)
-        if new > self.pool.free:  # it is the last admitted itself
+        if new > self.free:  # it is the last admitted itself
             self._preempt(request)
             return 0
-        self.pool.take(new)
+        self.take(new)
         self.partial = None
         self._schedule(request, n, computed)
         return n
 
     def _admit(self, budget: int, now_ns: int) -> None:
-        config, pool, cache = self.config, self.pool, self.cache
-        size = self.block_size
+        config, cache, size = self.config, self.cache, self.block_size
         waiting, running = self.waiting, self.running
         match: Match = []
         hit = unowned = 0
@@ -309,22 +229,24 @@ class FastScheduler:
             if cache is not None:
                 match = cache.find_prefix(request, tokens)
                 hit, unowned = (match[-1][2] * size, cache.unowned(match)) if match else (0, 0)
-            n = tokens - hit
+            new = n = tokens - hit
             if n > budget:
                 if not config.enable_chunked_prefill:
                     return
                 n = budget
-            room_for = min(tokens, self.max_model_len) if config.scheduler_reserve_full_isl else hit + n
-            needed = (room_for - hit + size - 1) // size + unowned
-            if needed > pool.free or (config.watermark and running and needed + config.watermark_blocks > pool.free):
+            blocks = (n + size - 1) // size
+            needed = (new + size - 1) // size if config.scheduler_reserve_full_isl else blocks
+            if config.watermark and running:
+                needed += config.watermark_blocks
+            if needed + unowned > self.free:
                 return
             waiting.popleft()
-            resumed = request.preemptions > 0
+            self.free -= blocks
             if cache is not None:
-                cache.claim(request, match)
-                self.prefix.count(tokens, hit, resumed)
-            pool.take((n + size - 1) // size)
-            if not resumed:
+                self.free -= cache.claim(request, match)
+                cache.take(blocks)
+                self.prefix.count(tokens, hit, request.preemptions > 0)
+            if not request.preemptions:
                 request.cached_tokens = hit
                 request.first_scheduled_ns = now_ns
             request.status = _RUNNING
@@ -343,28 +265,27 @@ class FastScheduler:
         if cache is not None:
             cache.publish(request, end)
         self.rows.append((request, n, context))
-        if end < request.prompt_tokens + outputs:
-            self.partial = request
-            request.computed = end
+        if n > 1 or not outputs:
             self.prefill.append((n, context))
-            return
-        if n == 1 and outputs:  # all but its newest token was found in the cache
+        else:  # all but its newest token was found in the cache
             self.sequences += 1
             self.context += context
             self.longest = max(self.longest, context)
-        else:
-            self.prefill.append((n, context))
-        # This step has been counted already.
-        step = self.step
-        base = request.base = end - step
+        if end < request.prompt_tokens + outputs:
+            self.partial = request
+            request.computed = end
+            return
+        base = request.base = end - self.step  # this step has been counted already
+        self.due[-base % self.block_size] += 1
         self.decodes += 1
         self.base_sum += base
         if self.base_max is not None and (self.decodes == 1 or base > self.base_max):
             self.base_max = base
-        self.due[-base % self.block_size] += 1
-        heappush(self.finishes, (_last_step(request), request.scheduled_order, request))
+        # The step that computes the last answer token but one, and by that yields the last.
+        last = request.last_step = request.prompt_tokens + request.stop_after - 2 - base
+        heappush(self.finishes, (last, request.scheduled_order, request))
         if cache is not None:
-            cache.writers[request.output_key] = request
+            cache.writers[request.text.answer] = request
 
     def _forget_decode(self, request: Request) -> None:
         """A decode leaves the running set: its blocks go back, the sums forget it."""
@@ -375,17 +296,17 @@ class FastScheduler:
             self.base_max = None
         self.due[-base % self.block_size] -= 1
         if self.cache is not None:
-            del self.cache.writers[request.output_key]
-        self.pool.release(request, base + self.step)
+            del self.cache.writers[request.text.answer]
+        self._release(request, base + self.step)
 
     def _remove(self, request: Request) -> None:
         """A request leaves the running set before its end."""
         del self.running[request]
         if request is self.partial:
             self.partial = None
-            self.pool.release(request, request.computed)
+            self._release(request, request.computed)
         else:
-            self.finishes.remove((_last_step(request), request.scheduled_order, request))
+            self.finishes.remove((request.last_step, request.scheduled_order, request))
             heapify(self.finishes)
             self._forget_decode(request)
 
@@ -398,8 +319,3 @@ class FastScheduler:
         victim.preemptions += 1
         self.waiting.appendleft(victim)
         self.preempted.append(victim)
-
-
-def _last_step(decode: Request) -> int:
-    """The step that computes the last answer token but one, and by that yields the last."""
-    return decode.prompt_tokens + decode.stop_after - 2 - decode.base

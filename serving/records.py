@@ -132,7 +132,7 @@ class StepLog:
         s = plan.shape
         prefill = len(s.prefill), s.prefill_tokens, s.prefill_attention
         decode = s.decode_sequences, s.decode_context, s.decode_max_context
-        self.add_leap(plan.step, 1, scheduled_ns, start_ns, *prefill, *decode, s.sampled, plan.running, plan.waiting)
+        self.add_leap((plan.step, 1, scheduled_ns, start_ns, *prefill, *decode, s.sampled, plan.running, plan.waiting))
         self.end_ns.append(end_ns)
         self.kv_blocks.append(kv_blocks)
         for request in plan.preempted:
@@ -140,9 +140,13 @@ class StepLog:
         if len(self.end_ns) > self.FRESH:
             self.spill()
 
-    def add_leap(self, *row: int) -> None:
+    def add_leap(self, row: tuple[int, ...]) -> None:
         """Appends a row of `_LEAP`, whose steps the caller adds to `end_ns` and `kv_blocks`."""
         self.leaps.frombytes(_LEAP_ROW.pack(*row))
+
+    def prolong(self, n: int) -> None:
+        """The last leap goes on for n steps more."""
+        self.leaps[_N] += n
 
     def drop_steps(self, n: int) -> None:
         """Takes the last n steps back, all of which belong to the last leap."""

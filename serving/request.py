@@ -51,6 +51,7 @@ class Request:
         "first_scheduled_ns",
         "first_token_ns",
         "index",
+        "last_step",
         "max_tokens",
         "num_outputs",
         "preemptions",
@@ -73,6 +74,7 @@ class Request:
     base: int
     stop_after: int
     scheduled_order: int
+    last_step: int
     submission: int  # position in the order in which its replica got requests
 
     def __init__(
