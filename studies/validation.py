@@ -146,8 +146,8 @@ def validate(
 ) -> ValidationReport:
     """Executes a scenario `repeats` times and each policy variant twice, and compares with the simulation.
 
-    profile: step costs. If not given they are measured here, between the steps of the executions, so that both meet the
-    same fast and slow minutes of the machine; no execution is ever fitted.
+    profile: step costs. If not given they are measured here, between the steps of the repeats, so that both meet the same
+    fast and slow minutes of the machine; no execution is ever fitted.
 
     Raises:
         InputError: fewer than one repeat, or the backend cannot run it.
@@ -157,14 +157,14 @@ def validate(
     workload = scenarios.generate(scenario)
     engine = backend(scenario, device, clock)
     variants = variants_of(scenario) if ranking else {}
-    base = next((name for name, v in variants.items() if v.engine_config() == scenario.engine_config()), "")
-    queue = {"": scenario} | {name: v for name, v in variants.items() if name != base}
-    turns = [name for k in range(repeats) for name in queue if not name or k < VARIANT_REPEATS]
+    queue = {"": scenario} | variants
+    # Variants go round by round, so that a slow minute of the machine meets all of them.
+    turns = [""] * repeats + [*variants] * VARIANT_REPEATS
     between = None
     if profile is None:
         # On KV memory of its own, so that measuring in the middle of an execution touches nobody's blocks.
         made = profiles.calibration(scenario, engine.replica(), grid)
-        between = _Between(made, len(turns), within=clock == "device")
+        between = _Between(made, repeats, within=clock == "device")
     live: dict[str, list[Run]] = {name: [] for name in queue}
     for done, name in enumerate(turns):
 
@@ -174,7 +174,7 @@ def validate(
             if between is not None:
                 between.reach(done + part)
 
-        tell("executing", 0.0)
+        tell("executing", 0.0)  # what real time put off is due before the next execution starts
         live[name].append(
             execute(queue[name], device=device, clock=clock, workload=workload, engine=engine, progress=tell)
         )
@@ -186,7 +186,7 @@ def validate(
     executed = live[""]
     for run in executed:
         run.info["binding"] = binding(run.records, scenario.engine_config(), cost, run.summary["duration"])
-    shown = _variants({name: "" if name == base else name for name in variants}, live, predicted)
+    shown = _variants(list(variants), live, predicted)
     return ValidationReport(
         executed,
         predicted[""],
@@ -232,12 +232,12 @@ def _steps(runs: Sequence[Run]) -> dict[str, NDArray[np.int64]]:
     return {name: np.concatenate([run.records.steps[name] for run in runs]) for name in runs[0].records.steps}
 
 
-def _variants(keys: dict[str, str], live: dict[str, list[Run]], predicted: dict[str, Run]) -> dict[str, dict[str, Any]]:
+def _variants(names: list[str], live: dict[str, list[Run]], predicted: dict[str, Run]) -> dict[str, dict[str, Any]]:
     """What variants are ranked by, live by repeat and simulated; those without a finished request are left out."""
     found = {}
-    for name, key in keys.items():
-        values = [run.summary[RANKED_BY] for run in live[key]]
-        simulated = predicted[key].summary[RANKED_BY]
+    for name in names:
+        values = [run.summary[RANKED_BY] for run in live[name]]
+        simulated = predicted[name].summary[RANKED_BY]
         if simulated is not None and None not in values:
             found[name] = {"live": values, "simulated": simulated}
     return found
