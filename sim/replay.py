@@ -17,6 +17,7 @@ from serving.plan import StepPlan, StepResult
 from serving.records import Column, Records
 from serving.request import Request, Status
 from serving.scheduler import Scheduler
+from sim.cluster import run_on_executors
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class ReplayReport:
 
 
 class RecordedDurations:
-    """An executor that takes as long as a recorded run did: `durations_ns` in order of steps, empty ones left out."""
+    """An executor that takes as long as a recorded run did: `durations_ns` of its steps in order, empty ones left out."""
 
     def __init__(self, durations_ns: Sequence[int]) -> None:
         self.durations = iter(durations_ns)
@@ -53,6 +54,31 @@ def replay(records: Records, workload: Workload, engine: EngineConfig) -> Replay
         if difference is not None:
             return ReplayReport(False, steps, f"replica {number}, {difference}" if number else difference)
     return ReplayReport(True, steps)
+
+
+def rerun(
+    records: Records,
+    workload: Workload,
+    engine: EngineConfig,
+    *,
+    router: str = "round_robin",
+    horizon_ns: int | None = None,
+) -> Records:
+    """Sends the workload again, to replicas whose steps take as long as recorded. Beyond `replay`, arrivals, routing and
+    clients' reactions are decided again too, so a run on the simulated or the device's clock comes out equal to the last bit;
+    one in real time does not, since its arrivals waited for a step's end to be seen.
+
+    Raises:
+        StopIteration: more steps are needed than were recorded.
+    """
+    steps = records.steps
+    busy = steps["prefill_tokens"] + steps["decode_sequences"] > 0
+    durations = steps["end_ns"] - steps["start_ns"]
+    executors = [
+        RecordedDurations(durations[busy & (steps["replica"] == number)].tolist())
+        for number in range(int(steps["replica"].max(initial=0)) + 1)
+    ]
+    return run_on_executors(engine, workload, executors, router=router, horizon_ns=horizon_ns)
 
 
 class _ReplayedReplica:

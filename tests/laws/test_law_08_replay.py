@@ -16,7 +16,7 @@ from serving.plan import StepPlan, StepResult
 from serving.records import Records
 from serving.scheduler import Scheduler
 from sim.cluster import run_on_executors
-from sim.replay import replay
+from sim.replay import replay, rerun
 from tests.laws.worlds import World, law, worlds
 
 
@@ -124,3 +124,15 @@ def test_other_engine_does_not_replay() -> None:
             assert not replay(records, world.workload, other).identical
 
     check()
+
+
+@law(30)
+@given(worlds(), st.integers(0, 1000))
+def test_recorded_durations_bring_the_whole_run_back(world: World, seed: int) -> None:
+    """Arrivals, routing and reactions are decided again too."""
+    recorded = live(world, seed)
+    again = rerun(recorded, world.workload, world.engine, router=world.router)
+    for name, column in recorded.requests.items():
+        np.testing.assert_array_equal(again.requests[name], column, err_msg=name)
+    for name, column in recorded.steps.items():
+        np.testing.assert_array_equal(again.steps[name], column, err_msg=name)
