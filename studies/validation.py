@@ -171,10 +171,11 @@ def validate(
         def tell(what: str, part: float, name: str = name, done: int = done) -> None:
             if progress is not None:
                 progress(f"{what} {name or scenario.name}", (done + part) / len(turns))
-            if between is not None:
+            if between is not None and between.within:
                 between.reach(done + part)
 
-        tell("executing", 0.0)  # what real time put off is due before the next execution starts
+        if between is not None:
+            between.reach(done)
         live[name].append(
             execute(queue[name], device=device, clock=clock, workload=workload, engine=engine, progress=tell)
         )
@@ -217,8 +218,7 @@ class _Between:
 
     def reach(self, position: float) -> None:
         """Measures what is due at `position`, counted in executions."""
-        share = (position if self.within else int(position)) / self.turns
-        while self.done < min(share, 1.0) * self.total:
+        while self.done < min(position / self.turns, 1.0) * self.total:
             self.made.step()
             self.done += 1
 
