@@ -124,8 +124,10 @@ def comparison_page(
 
 
 def write(run: Run, folder: Path | str) -> Path:
-    """Writes `report.html` into a result folder."""
-    return html.write(page(run), Path(folder) / "report.html")
+    """Writes the run's page into its result folder: report.html, or executed.html where a validation has its report there."""
+    folder = Path(folder)
+    name = "executed.html" if (folder / "validation.json").is_file() else "report.html"
+    return html.write(page(run), folder / name)
 
 
 def _lead(run: Run) -> str:
