@@ -97,7 +97,7 @@ class ValidationReport:
         rows = [
             (m, str(x.requests), tables.percent(x.mape), tables.number(x.pearson_r)) for m, x in self.matched.items()
         ]
-        found.append(Table("Request by request", ("", "matched", "MAPE", "Pearson r"), rows))
+        found.append(Table("Request by request", ("", "n", "MAPE", "r"), rows))
         return [*found, self.ranking_table()] if self.ranking else found
 
     def schedule_table(self) -> Table:
