@@ -32,6 +32,8 @@ app = typer.Typer(
 
 ScenarioArg = Annotated[str, typer.Argument(metavar="SCENARIO", help="A scenario file, or the name of a shipped one.")]
 Trace = Annotated[Path | None, typer.Option(help="Replay this trace instead of generated requests.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Only the trace's first so many requests.")]
+Speedup = Annotated[float | None, typer.Option(help="Replay the trace so many times faster.")]
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Override a field; may be repeated.")
 ]
@@ -54,10 +56,21 @@ SaveResult = Annotated[bool, typer.Option("--save-result", help="As --out out/NA
 SaveDetailed = Annotated[bool, typer.Option("--save-detailed", help="Raw values of each request.")]
 
 
+@app.callback(invoke_without_command=True)
+def servetwin(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    if version:
+        from importlib.metadata import version as installed
+
+        typer.echo(f"servetwin {installed('servetwin')}")
+        raise typer.Exit
+
+
 @app.command()
 def run(
     scenario: ScenarioArg,
     trace: Trace = None,
+    limit: Limit = None,
+    speedup: Speedup = None,
     set_: Set = None,
     seed: Seed = None,
     out: Out = None,
@@ -81,6 +94,7 @@ def run(
     overrides = _bench(
         scenario, trace, set_, request_rate=request_rate, burstiness=burstiness, max_concurrency=max_concurrency,
         num_prompts=num_prompts, random_input_len=input_len, random_output_len=output_len, goodput=goodput or (),
+        limit=limit, speedup=speedup,
     )  # fmt: skip
     loaded = _load(scenario, trace, overrides, seed)
     folder = _folder(out, save_result or save_detailed, loaded.name)
@@ -93,6 +107,8 @@ def run(
 def execute(
     scenario: ScenarioArg,
     trace: Trace = None,
+    limit: Limit = None,
+    speedup: Speedup = None,
     set_: Set = None,
     seed: Seed = None,
     out: Out = None,
@@ -108,7 +124,8 @@ def execute(
     from studies.run import execute as run_on
 
     wanted = bench_options.percentiles(metric_percentiles)
-    loaded = _load(scenario, trace, _bench(scenario, trace, set_, num_prompts=num_prompts), seed)
+    overrides = _bench(scenario, trace, set_, num_prompts=num_prompts, limit=limit, speedup=speedup)
+    loaded = _load(scenario, trace, overrides, seed)
     folder = _folder(out, save_detailed, loaded.name)
     with _progress() as tell:
         done = run_on(loaded, device=device, clock=clock, percentiles=wanted, progress=tell)  # type: ignore[arg-type]
@@ -157,6 +174,8 @@ def calibrate(
 def validate(
     scenario: ScenarioArg,
     trace: Trace = None,
+    limit: Limit = None,
+    speedup: Speedup = None,
     set_: Set = None,
     seed: Seed = None,
     out: Out = None,
@@ -174,7 +193,7 @@ def validate(
     from sim.profile import load_profile
     from studies.validation import validate as check
 
-    loaded = _load(scenario, trace, set_ or [], seed)
+    loaded = _load(scenario, trace, _bench(scenario, trace, set_, limit=limit, speedup=speedup), seed)
     folder = _folder(out, False, loaded.name)
     given = load_profile(profile) if profile else None
     with _progress() as tell:

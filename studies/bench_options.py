@@ -20,12 +20,14 @@ def overrides(
     random_input_len: int | None = None,
     random_output_len: int | None = None,
     goodput: Sequence[str] = (),
+    limit: int | None = None,
+    speedup: float | None = None,
     replays: bool = False,
 ) -> list[str]:
     """`path=value` texts for `scenarios.load`.
 
     request_rate: requests per second, `inf` for everything at once. max_concurrency: a closed loop of so many clients.
-    replays: the scenario replays a trace, so `num_prompts` limits that.
+    replays: the scenario replays a trace, so `num_prompts` limits that. limit, speedup: of that trace.
 
     Raises:
         InputError: options that contradict each other or are malformed.
@@ -43,6 +45,15 @@ def overrides(
         raise InputError(
             "a trace has its own arrivals and lengths; --request-rate, --max-concurrency and --random-* do not apply"
         )
+    if not replays and (limit is not None or speedup is not None):
+        raise InputError("--limit and --speedup are about a trace; name one with --trace")
+    if limit is not None and num_prompts is not None:
+        raise InputError("--limit and --num-prompts say the same of a trace; give one")
+    found += [
+        f"workload.trace.{name}={value}"
+        for name, value in (("limit", limit), ("speedup", speedup))
+        if value is not None
+    ]
     if num_prompts is not None:
         found.append(f"workload.{'trace.limit' if replays else 'requests'}={num_prompts}")
     for name, tokens in (("input", random_input_len), ("output", random_output_len)):
