@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from struct import Struct
 
 import numpy as np
 from numpy.typing import NDArray
 
 from serving.request import Request, Segment
+
+_FIELDS = Struct("5q")
 
 
 @dataclass
@@ -55,13 +58,12 @@ class Workload:
 
     def request(self, i: int, arrival_ns: int) -> Request:
         """Request i as sent at `arrival_ns`."""
-        prompt_tokens, output_tokens, max_tokens, priority, tenant = self._views
-        tokens = prompt_tokens[i]
+        tokens, output_tokens, max_tokens, priority, tenant = _FIELDS.unpack_from(self._fields, i * _FIELDS.size)
         prompt = ((i, tokens),) if self.segment_offset is None else self.prompt(i)
-        return Request(i, prompt, output_tokens[i], max_tokens[i], tokens, arrival_ns, priority[i], tenant[i])
+        return Request(i, prompt, output_tokens, max_tokens, tokens, arrival_ns, priority, tenant)
 
     @cached_property
-    def _views(self) -> tuple[memoryview, ...]:
-        """The columns that a request is made of: reading a memoryview yields an int, several times faster than an array."""
+    def _fields(self) -> bytes:
+        """What a request is made of, a row each: reading a row at once is several times faster than single array elements."""
         columns = (self.prompt_tokens, self.output_tokens, self.max_tokens, self.priority, self.tenant)
-        return tuple(memoryview(np.ascontiguousarray(column, dtype=np.int64).data) for column in columns)
+        return np.column_stack(columns).astype(np.int64).tobytes()

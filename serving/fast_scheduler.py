@@ -53,7 +53,6 @@ class FastScheduler:
         self.rows: list[Row] = []
         self.prefill: list[tuple[int, int]] = []  # (query, context) of its prompts
         self.preempted: list[Request] = []
-        self.mixed: StepShape | None = None  # its shape if it has rows
         self.sequences = self.context = self.longest = 0  # its decodes
 
     @staticmethod
@@ -119,7 +118,6 @@ class FastScheduler:
             the shape of a step with prompts; None if it has decodes only (they alone are then the shape).
         """
         step = self.step
-        self.mixed = None
         if self.rows:
             self.rows, self.prefill = [], []
         if self.preempted:
@@ -134,7 +132,8 @@ class FastScheduler:
                 self._take_or_preempt(step)
         sequences = self.sequences = self.decodes
         self.context = self.base_sum + sequences * step
-        self.longest = self.longest_base() + step if sequences else 0
+        base_max = self.base_max
+        self.longest = (self.find_base_max() if base_max is None else base_max) + step if sequences else 0
         self.step = step + 1
         if self.waiting or self.partial is not None:
             if self.cache is not None:
@@ -146,8 +145,8 @@ class FastScheduler:
                 self._admit(budget, now_ns)
             if self.rows:
                 # Rows that sample have just joined the decodes, for the next step on.
-                self.mixed = StepShape(tuple(self.prefill), self.sequences, self.context, self.longest, self.decodes)
-        return self.mixed
+                return StepShape(tuple(self.prefill), self.sequences, self.context, self.longest, self.decodes)
+        return None
 
     def update(self, plan: object = None) -> list[Request]:
         """The step decided last has run; returns those whose answer it completed."""
@@ -164,11 +163,10 @@ class FastScheduler:
             finished.append(request)
         return finished
 
-    def longest_base(self) -> int:
-        """Largest `base` of the decodes."""
-        if self.base_max is None:
-            self.base_max = max((r.base for r in self.running if r is not self.partial), default=0)
-        return self.base_max
+    def find_base_max(self) -> int:
+        """The largest `base` of the decodes, after the one who had it has gone."""
+        self.base_max = found = max((r.base for r in self.running if r is not self.partial), default=0)
+        return found
 
     def outputs_of(self, request: Request, in_flight: bool) -> int:
         """Answer tokens that a request has now; `in_flight`: those of the step decided last are not out yet."""

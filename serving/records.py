@@ -102,7 +102,7 @@ _LEAP = (
     "running",
     "waiting",
 )
-_LEAP_ROW = Struct(f"{len(_LEAP)}q")
+pack_leap = Struct(f"{len(_LEAP)}q").pack
 _N = _LEAP.index("n") - len(_LEAP)
 
 
@@ -132,17 +132,14 @@ class StepLog:
         s = plan.shape
         prefill = len(s.prefill), s.prefill_tokens, s.prefill_attention
         decode = s.decode_sequences, s.decode_context, s.decode_max_context
-        self.add_leap((plan.step, 1, scheduled_ns, start_ns, *prefill, *decode, s.sampled, plan.running, plan.waiting))
+        counts = s.sampled, plan.running, plan.waiting
+        self.leaps.frombytes(pack_leap(plan.step, 1, scheduled_ns, start_ns, *prefill, *decode, *counts))
         self.end_ns.append(end_ns)
         self.kv_blocks.append(kv_blocks)
         for request in plan.preempted:
             self.preempted.extend((plan.step, request.index))
         if len(self.end_ns) > self.FRESH:
             self.spill()
-
-    def add_leap(self, row: tuple[int, ...]) -> None:
-        """Appends a row of `_LEAP`, whose steps the caller adds to `end_ns` and `kv_blocks`."""
-        self.leaps.frombytes(_LEAP_ROW.pack(*row))
 
     def prolong(self, n: int) -> None:
         """The last leap goes on for n steps more."""

@@ -7,7 +7,7 @@ session) the ends and starts of steps are events too, ordered at one instant as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -111,6 +111,7 @@ class _Run:
         self.fits = engine.fits(workload.prompt_tokens, workload.max_tokens).tolist()
         self.next_row: Iterator[int] = iter(())  # closed loop: rows that clients have not sent yet
         self.followers: dict[int, list[int]] = {}
+        self.on_arrival: list[Callable[[Event], None]] = []
 
     def go(self) -> None:
         workload, end = self.workload, _END_OF_TIME if self.horizon_ns is None else self.horizon_ns + 1
@@ -118,7 +119,9 @@ class _Run:
         for i in np.flatnonzero(workload.follows >= 0).tolist():
             self.followers.setdefault(int(workload.follows[i]), []).append(i)
         if workload.concurrency is None:
-            self._arrive_in_turn(first.tolist(), workload.arrival_ns[first].tolist())
+            arrivals = self._arrivals(first.tolist(), workload.arrival_ns[first].tolist())
+            self.on_arrival.append(arrivals.send)
+            next(arrivals)
         else:
             self.next_row = iter(first.tolist())
             for _ in range(workload.concurrency):
@@ -131,29 +134,20 @@ class _Run:
             replica.advance(end)
             replica.close_open(end)
 
-    def _arrive_in_turn(self, rows: list[int], times: list[int]) -> None:
-        """An open loop: one event that sends the requests of its instant and schedules itself again. (A process that waits
-        for a timeout an arrival would cost as much as a leap.)"""
-        env, send = self.env, self.send
-        coming = zip(rows, times, strict=True)
-        arrival = Event(env)
+    def _arrivals(self, rows: list[int], times: list[int]) -> Generator[None, Event, None]:
+        """Sends the requests of an open loop: a process, but for its one event that comes again and again. (SimPy's own, with
+        a timeout an arrival, would cost as much as a leap.)"""
+        now = 0
+        arrival = Event(self.env)
         arrival._ok, arrival._value = True, None
-
-        def arrive(_: Event) -> None:
-            nonlocal row, at
-            now = at
-            while at == now:
-                send(row, now)
-                row, at = next(coming, (-1, _END_OF_TIME))
-            if row >= 0:
-                arrival.callbacks = callbacks
-                env.schedule(arrival, NORMAL, at - now)
-
-        callbacks = [arrive]
-        row, at = next(coming, (-1, _END_OF_TIME))
-        if row >= 0:
-            arrival.callbacks = callbacks
-            env.schedule(arrival, NORMAL, at)
+        for i, at in zip(rows, times, strict=True):
+            if at > now:
+                arrival.callbacks = self.on_arrival
+                self.env.schedule(arrival, NORMAL, at - now)
+                yield
+                now = at
+            self.send(i, now)
+        yield
 
     def send(self, i: int, now: int) -> None:
         """A client sends request i now: it is rejected for good, or routed."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from serving.fast_scheduler import FastScheduler
 from serving.plan import StepShape
-from serving.records import RequestLog, StepLog
+from serving.records import RequestLog, StepLog, pack_leap
 from serving.request import Request, Status
 from sim.cost import CostModel
 
@@ -65,14 +65,11 @@ class FastReplica:
 
     def advance(self, now: int) -> None:
         """Runs everything that ends, and then everything that starts, before `now`."""
-        scheduler = self.scheduler
-        while True:
-            if self.ends is not None:
-                if self.ends >= now:
-                    return
-                self.complete()
-            if self.free_from >= now or not (scheduler.running or scheduler.waiting):
+        if self.ends is not None:
+            if self.ends >= now:
                 return
+            self.complete()
+        if self.free_from < now and (self.scheduler.running or self.scheduler.waiting):
             self.begin(now)
 
     def cut(self, now: int) -> bool:
@@ -89,109 +86,24 @@ class FastReplica:
         return True
 
     def begin(self, bound: int) -> None:
-        """Decides the next step, which starts at `free_from`, and steps like it as long as they start before `bound`."""
-        scheduler, steps = self.scheduler, self.steps
-        if len(steps.end_ns) > steps.FRESH:
-            steps.spill()
-        self.first = len(steps.end_ns)
-        quiet = self.leaps and scheduler.partial is None and not scheduler.waiting
-        if quiet and scheduler.due[scheduler.step % scheduler.block_size] <= scheduler.free:
-            self._leap(self.free_from, bound, decided=0)
-        else:
-            self._decide(self.free_from, bound)
-        self.ends = steps.end_ns[-1]
-
-    def _decide(self, start: int, bound: int) -> None:
-        """`begin` where prompts, a queue or preemptions are involved."""
-        scheduler, steps, cost = self.scheduler, self.steps, self.cost
-        step = scheduler.step
-        mixed = scheduler.decide(start)
-        steps.kv_blocks.append(scheduler.usable - scheduler.free)
-        prefill: tuple[tuple[int, int], ...] = ()
-        tokens = pairs = 0
-        goes_on = False
-        if mixed is not None:
-            end = start + cost.step_ns(mixed)
-            prefill, sequences, context, longest, sampled = mixed
-            for query, before in prefill:
-                tokens += query
-                pairs += query * before + query * (query + 1) // 2
-            for request, _, _ in scheduler.rows:
-                if request.first_token_ns < 0 and request is not scheduler.partial:
-                    request.first_token_ns = end
-        else:
-            sequences, context, longest = scheduler.sequences, scheduler.context, scheduler.longest
-            sampled = sequences
-            end = start
-            if sequences:
-                end += cost.decode_ns(sequences, context, longest)
-                # Nobody is admitted in a step that preempts, so the one after it may differ.
-                goes_on = self.leaps and not scheduler.preempted and end < bound
-            elif not scheduler.preempted:  # else it only made room: the next step follows at once
-                raise RuntimeError(f"the scheduler has work but schedules nothing (step {step})")
-        steps.end_ns.append(end)
-        running, waiting = len(scheduler.running), len(scheduler.waiting)
-        prompts = len(prefill), tokens, pairs
-        steps.add_leap((step, 1, start, start, *prompts, sequences, context, longest, sampled, running, waiting))
-        for request in scheduler.preempted:
-            steps.preempted += step, request.index
-        if goes_on and scheduler.finishes[0][0] > step:
-            self._leap(end, bound, decided=1)
-
-    def _leap(self, end: int, bound: int, decided: int) -> None:
-        """Steps from `end` on, each like the one before: the same decodes, one token further.
-
-        That is until one of them ends, blocks run out, or a step ends at `bound` or later. Whoever waits now waits for one of
-        these: nothing else changes. `decided`: steps of this kind that the log's last row holds already.
+        """Decides the next step, which starts at `free_from`, and runs all that start before `bound`; only to the end of the
+        next leap if somebody watches finishes, since what they do about one comes before the next step.
         """
-        scheduler, steps = self.scheduler, self.steps
-        ends, blocks = steps.end_ns, steps.kv_blocks
-        start, step, last = end, scheduler.step, scheduler.finishes[0][0]
-        usable, sequences = scheduler.usable, scheduler.decodes
-        used = in_use = usable - scheduler.free
-        context = total = scheduler.base_sum + sequences * step
-        fixed, per_context = self.cost.decode_line(sequences)
-        likely = 0
-        if last - step > _LOOP:
-            likely = min(last - step + 1, 2 + int((bound - end) / (fixed + per_context * context)))
-        if likely > _LOOP:
-            used = self._long_leap(end, bound, likely)
-        else:
-            due, size = scheduler.due, scheduler.block_size
-            for at in range(step, last + 1):
-                used += due[at % size]
-                if used > usable:
-                    used -= due[at % size]
-                    break
-                end += int(fixed + per_context * total + 0.5)
-                total += sequences
-                ends.append(end)
-                blocks.append(used)
-                if end >= bound:
-                    break
-        n = len(ends) - self.first - decided
-        scheduler.step = step + n
-        self.owed = used - in_use
-        if decided:
-            steps.prolong(n)
-        else:
-            longest = scheduler.longest_base() + step
-            running = len(scheduler.running)
-            steps.add_leap((step, n, start, start, 0, 0, 0, sequences, context, longest, sequences, running, 0))
-
-    def _long_leap(self, end: int, bound: int, likely: int) -> int:
-        """The steps of a leap by arrays; returns the blocks in use in the last."""
-        scheduler, steps = self.scheduler, self.steps
-        step, sequences, usable = scheduler.step, scheduler.decodes, scheduler.usable
-        in_use = usable - scheduler.free
-        used = in_use + np.cumsum(np.array(scheduler.due)[np.arange(step, step + likely) % scheduler.block_size])
-        n = int(np.searchsorted(used, usable, side="right"))
-        context, longest = scheduler.base_sum + sequences * step, scheduler.longest_base() + step
-        later = end + np.cumsum(self.cost.leap_ns(StepShape((), sequences, context, longest, sequences), n))
-        n = min(n, int(np.searchsorted(later, bound)) + 1)
-        steps.end_ns.extend(later[:n].tolist())
-        steps.kv_blocks.extend(used[:n].tolist())
-        return int(used[n - 1]) if n else in_use
+        scheduler, end = self.scheduler, self.free_from
+        while True:
+            quiet = self.leaps and scheduler.partial is None and not scheduler.waiting
+            if quiet and scheduler.due[scheduler.step % scheduler.block_size] <= scheduler.free:
+                end = self._leap(end, bound)
+            else:
+                end = self._decide(end, bound)
+            if end >= bound or self.on_finish is not None:
+                self.ends = end
+                return
+            self.free_from = end
+            if scheduler.finishes and scheduler.finishes[0][0] < scheduler.step:
+                self._finish(end)
+            if not (scheduler.running or scheduler.waiting):
+                return
 
     def complete(self) -> None:
         """Ends the step or leap in flight: its tokens are out, and those who have all theirs leave."""
@@ -201,13 +113,125 @@ class FastReplica:
         if self.owed:
             scheduler.take(self.owed)
             self.owed = 0
-        finishes = scheduler.finishes
-        if finishes and finishes[0][0] < scheduler.step:
-            for request in scheduler.update():
-                self.outstanding -= 1
-                self.requests.close(request, _FINISHED, end, self.number, request.submission)
-                if self.on_finish is not None:
-                    self.on_finish(request, end)
+        if scheduler.finishes and scheduler.finishes[0][0] < scheduler.step:
+            self._finish(end)
+
+    def _finish(self, now: int) -> None:
+        for request in self.scheduler.update():
+            self.outstanding -= 1
+            self.requests.close(request, _FINISHED, now, self.number, request.submission)
+            if self.on_finish is not None:
+                self.on_finish(request, now)
+        if len(self.steps.end_ns) > self.steps.FRESH:
+            self.steps.spill()
+
+    def _leap(self, start: int, bound: int, decided: int = 0) -> int:
+        """Steps that start before `bound`, each like the one before: the same decodes, one token further. They end with the first
+        answer that is complete, or when blocks run out.
+
+        Args:
+            start: when the first of them starts.
+            decided: steps of this kind that have been decided in full before them: they share a row of the log.
+
+        Returns:
+            the end of the last.
+        """
+        scheduler, steps = self.scheduler, self.steps
+        ends, blocks = steps.end_ns, steps.kv_blocks
+        step, last, sequences = scheduler.step, scheduler.finishes[0][0], scheduler.decodes
+        context = total = scheduler.base_sum + sequences * step
+        fixed, per_context = self.cost.decode_line(sequences)
+        usable = scheduler.usable
+        used = in_use = usable - scheduler.free
+        end, before = start, len(ends)
+        if last - step > _LOOP and bound - start > _LOOP * (fixed + per_context * context):
+            self._long_leap(start, bound, last - step + 1)
+            end, used = ends[-1], blocks[-1]
+        else:
+            due, size = scheduler.due, scheduler.block_size
+            for at in range(step, last + 1):
+                used += due[at % size]
+                if used > usable:
+                    used = blocks[-1]
+                    break
+                end += int(fixed + per_context * total + 0.5)
+                total += sequences
+                ends.append(end)
+                blocks.append(used)
+                if end >= bound:
+                    break
+        n = len(ends) - before
+        scheduler.step = step + n
+        if self.on_finish is not None:
+            self.owed = used - in_use  # not taken yet: an arrival may cut the leap
+        elif used > in_use:
+            scheduler.take(used - in_use)
+        if decided:
+            steps.prolong(n)
+        else:
+            self.first = before
+            base_max = scheduler.base_max
+            longest = (scheduler.find_base_max() if base_max is None else base_max) + step
+            running = len(scheduler.running)
+            steps.leaps.frombytes(
+                pack_leap(step, n, start, start, 0, 0, 0, sequences, context, longest, sequences, running, 0)
+            )
+        return end
+
+    def _long_leap(self, start: int, bound: int, most: int) -> None:
+        """The steps of a leap by arrays; `most` until the first answer is complete."""
+        scheduler, steps = self.scheduler, self.steps
+        step, sequences = scheduler.step, scheduler.decodes
+        context = scheduler.base_sum + sequences * step
+        fixed, per_context = self.cost.decode_line(sequences)
+        # Steps never get shorter while contexts grow, so that these reach `bound`.
+        n = min(most, 2 + int((bound - start) / (fixed + per_context * context)))
+        used = np.cumsum(np.array(scheduler.due)[np.arange(step, step + n) % scheduler.block_size])
+        n = int(np.searchsorted(used, scheduler.free, side="right"))
+        ends = start + np.cumsum(self.cost.leap_ns(StepShape((), sequences, context, 0, sequences), n))
+        n = min(n, int(np.searchsorted(ends, bound)) + 1)
+        steps.end_ns.extend(ends[:n].tolist())
+        steps.kv_blocks.extend((used[:n] + (scheduler.usable - scheduler.free)).tolist())
+
+    def _decide(self, start: int, bound: int) -> int:
+        """A step of which prompts, a queue or preemptions are part; returns when it ends.
+
+        Whoever waits after a step that admitted nobody waits for one of the decodes to end, since nothing else changes: a leap
+        until then."""
+        scheduler, steps, cost = self.scheduler, self.steps, self.cost
+        self.first = len(steps.end_ns)
+        step = scheduler.step
+        mixed = scheduler.decide(start)
+        steps.kv_blocks.append(scheduler.usable - scheduler.free)
+        goes_on = False
+        if mixed is not None:
+            end = start + cost.step_ns(mixed)
+            steps.end_ns.append(end)
+            prefill, sequences, context, longest, sampled = mixed
+            tokens = pairs = 0
+            for query, before in prefill:
+                tokens += query
+                pairs += query * before + query * (query + 1) // 2
+            for request, _, _ in scheduler.rows:
+                if request.first_token_ns < 0 and request is not scheduler.partial:
+                    request.first_token_ns = end
+            row = (len(prefill), tokens, pairs, sequences, context, longest, sampled)
+        else:
+            sequences, context, longest = scheduler.sequences, scheduler.context, scheduler.longest
+            end = start + cost.decode_ns(sequences, context, longest) if sequences else start
+            steps.end_ns.append(end)
+            if scheduler.preempted:
+                # Nobody is admitted in this step, so the next may differ. (Without rows it only made room.)
+                for request in scheduler.preempted:
+                    steps.preempted += step, request.index
+            elif not sequences:
+                raise RuntimeError(f"the scheduler has work but schedules nothing (step {step})")
+            else:
+                goes_on = self.leaps and end < bound and scheduler.finishes[0][0] > step
+            row = (0, 0, 0, sequences, context, longest, sequences)
+        running, waiting = len(scheduler.running), len(scheduler.waiting)
+        steps.leaps.frombytes(pack_leap(step, 1, start, start, *row, running, waiting))
+        return self._leap(end, bound, decided=1) if goes_on else end
 
     def close_open(self, now: int) -> None:
         """Writes the rows of requests that the end of the run finds unfinished, and takes the step that runs then back."""
