@@ -29,7 +29,7 @@ h3{font-size:14px;margin:0 0 8px}
 .card b{display:block;font-size:22px;line-height:1.3;font-variant-numeric:tabular-nums}
 .card span{color:var(--soft);font-size:13px}
 .grid{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(360px,100%),1fr));gap:14px;align-items:start;grid-auto-flow:dense;margin-bottom:14px}
-.small{grid-template-columns:repeat(auto-fit,minmax(min(270px,100%),1fr))}
+.small{grid-template-columns:repeat(auto-fit,minmax(min(310px,100%),1fr))}
 .box{background:#fff;border:1px solid var(--rule);border-radius:8px;padding:12px 14px;min-width:0;margin:0}
 .wide{grid-column:1/-1}
 .scroll{overflow-x:auto}
