@@ -22,13 +22,15 @@ def make_engine(device: str, model_spec: ModelSpec, engine_config: EngineConfig,
     """
     try:
         import torch
-    except ImportError as error:
-        raise InputError("executing needs torch: install servetwin with its gpu extra") from error
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"executing needs the real engine, and {error.name} is not installed: pip install 'servetwin[gpu]'"
+        ) from None
     if device == "cuda":
-        found = "no CUDA device was found" if not torch.cuda.is_available() else "its engine is not implemented yet"
-        raise InputError(f"device: found 'cuda', but {found}. Allowed: {', '.join(DEVICES)}")
+        found = "has no CUDA device" if not torch.cuda.is_available() else "has one, but its engine is not written yet"
+        raise InputError(f"--device: found cuda; this machine {found}. Allowed: {', '.join(DEVICES)}")
     if device not in DEVICES:
-        raise InputError(f"device: found {device!r}. Allowed: {', '.join(DEVICES)}")
+        raise InputError(f"--device: found {device}. Allowed: {', '.join(DEVICES)}")
     from gpu_backend.engine import CpuEngine
 
     return CpuEngine(model_spec, engine_config, **options)

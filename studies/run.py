@@ -32,8 +32,6 @@ Clock = Literal["device", "wall"]
 Progress = Callable[[str, float], None]
 """Called with what is being done and the part of it that is, 0 to 1."""
 
-DEVICES = ("cpu",)
-
 
 def cost_of(scenario: Scenario) -> CostModel:
     """The step costs that the scenario asks for.
@@ -121,18 +119,13 @@ def backend(scenario: Scenario, device: str = "cpu", clock: Clock = "device") ->
     Raises:
         InputError: the device is not supported here, or torch is not installed.
     """
-    if device not in DEVICES:
-        raise InputError(f"--device: found {device}, allowed: {', '.join(DEVICES)}")
     if clock not in ("device", "wall"):
         raise InputError(f"--clock: found {clock}, allowed: device, wall")
-    try:
-        from gpu_backend.engine import CpuEngine
-    except ModuleNotFoundError as error:
-        raise InputError(
-            f"executing needs the real engine, and {error.name} is not installed: pip install 'servetwin[gpu]'"
-        ) from None
+    from gpu_backend import make_engine
+
     section = scenario.engine
-    return CpuEngine(
+    return make_engine(
+        device,
         scenario.model_spec,
         scenario.engine_config(),
         dtype=section.dtype,
