@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, field_validator
 
-from scenarios.errors import misplaced, unknown
+from scenarios.errors import check_name, misplaced
 from scenarios.fields import Section
 from scenarios.hardware import HardwareSpec
 from scenarios.models import BYTES, ModelSpec
+from serving.batching import BATCHINGS
 from serving.config import EngineConfig
+from serving.policies import ORDERS
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16", "fp8"]
 
@@ -34,20 +35,6 @@ PRESETS: dict[str, Preset] = {
     # Asynchronous scheduling is that version's default on GPUs; it is not modelled, so the preset has it off.
     "vllm@0.32": Preset((1024, 8192), (256, 2048), (128, 2048), 0.92, 16, True),
 }
-
-
-def registered(module: str, registry: str) -> tuple[str, ...]:
-    """Names of the strategies that `serving` has on offer, so that a new one is valid in scenarios at once."""
-    found: dict[str, Any] = getattr(importlib.import_module(module), registry)
-    return tuple(found)
-
-
-def check_registered(kind: str, name: str, module: str, registry: str) -> str:
-    """The name itself if it is on offer, else an error that lists what is."""
-    names = registered(module, registry)
-    if name not in names:
-        raise ValueError(unknown(kind, name, names))
-    return name
 
 
 class Engine(Section):
@@ -83,19 +70,17 @@ class Engine(Section):
     @field_validator("preset")
     @classmethod
     def _known_preset(cls, name: str) -> str:
-        if name not in PRESETS:
-            raise ValueError(unknown("preset", name, PRESETS))
-        return name
+        return check_name("preset", name, PRESETS)
 
     @field_validator("policy")
     @classmethod
     def _known_policy(cls, name: str) -> str:
-        return check_registered("policy", name, "serving.policies", "ORDERS")
+        return check_name("policy", name, ORDERS)
 
     @field_validator("batching")
     @classmethod
     def _known_batching(cls, name: str) -> str:
-        return check_registered("batching", name, "serving.batching", "BATCHINGS")
+        return check_name("batching", name, BATCHINGS)
 
     @field_validator("async_scheduling")
     @classmethod

@@ -31,6 +31,14 @@ def unknown(kind: str, name: object, allowed: Iterable[str]) -> str:
     return f"unknown {kind} {name!r}{hint} Allowed: {', '.join(names)}"
 
 
+def check_name(kind: str, name: str, allowed: Iterable[str]) -> str:
+    """The name itself if it is one of `allowed`, else an error that lists them; raised inside validators."""
+    names = list(allowed)
+    if name not in names:
+        raise ValueError(unknown(kind, name, names))
+    return name
+
+
 def misplaced(message: str, *path: int | str) -> PydanticCustomError:
     """An error found by a validator of the whole, which blames the value at `path` below it."""
     # Braces would be read as a template by pydantic.

@@ -10,8 +10,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from scenarios import documents, library
+from scenarios.engine import PRESETS
 from scenarios.errors import InputError, Location, dotted, nearest, one_message, unknown
 from scenarios.schema import Scenario
+from serving.batching import BATCHINGS
+from serving.policies import ORDERS
+from serving.routing import ROUTERS
 
 
 def names() -> tuple[str, ...]:
@@ -126,13 +130,11 @@ def _put(data: dict[str, Any], path: Location, value: Any, source: str) -> None:
 
 def json_schema() -> dict[str, Any]:
     """JSON schema of a scenario file, for editors; names of strategies are those of this installation."""
-    from scenarios.engine import PRESETS, registered
-
     schema = Scenario.model_json_schema()
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     engine = schema["$defs"]["Engine"]["properties"]
     engine["preset"]["enum"] = list(PRESETS)
-    engine["policy"]["enum"] = list(registered("serving.policies", "ORDERS"))
-    engine["batching"]["enum"] = list(registered("serving.batching", "BATCHINGS"))
-    schema["properties"]["router"]["enum"] = list(registered("serving.routing", "ROUTERS"))
+    engine["policy"]["enum"] = list(ORDERS)
+    engine["batching"]["enum"] = list(BATCHINGS)
+    schema["properties"]["router"]["enum"] = list(ROUTERS)
     return schema

@@ -24,8 +24,8 @@ from pydantic import (
 from scenarios import hardware as hardware_catalog
 from scenarios import models as model_catalog
 from scenarios.arrivals import MOST_REQUESTS, Arrivals, ClosedLoop, Staged
-from scenarios.engine import Engine, check_registered
-from scenarios.errors import check_keys, misplaced
+from scenarios.engine import Engine
+from scenarios.errors import check_keys, check_name, misplaced
 from scenarios.fields import MOST_TOKENS, PositiveDuration, Section, TokenCount, digest, wants_digest
 from scenarios.hardware import HardwareSpec
 from scenarios.hf_config import read_config
@@ -35,6 +35,7 @@ from scenarios.objectives import ObjectiveText, Slo
 from scenarios.prompts import Prompts, Sessions, SharedPrefix, Unique
 from scenarios.trace_options import TraceOptions
 from serving.config import EngineConfig
+from serving.routing import ROUTERS
 
 
 def _model(value: Any, info: ValidationInfo) -> Any:
@@ -206,7 +207,7 @@ class Scenario(Section):
     @field_validator("router")
     @classmethod
     def _known_router(cls, name: str) -> str:
-        return check_registered("router", name, "serving.routing", "ROUTERS")
+        return check_name("router", name, ROUTERS)
 
     @model_validator(mode="after")
     def _fits(self) -> Scenario:

@@ -7,6 +7,7 @@ To add one: write a class here and name it in `BATCHINGS`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Static:
             scheduler.continue_running()
 
 
-BATCHINGS: dict[str, type[Chunked] | type[PrefillFirst] | type[Static]] = {
+BATCHINGS: dict[str, Callable[[], Batching]] = {
     "chunked": Chunked,
     "prefill_first": PrefillFirst,
     "static": Static,

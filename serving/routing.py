@@ -1,11 +1,11 @@
-"""Routers: which replica takes a request. They see what a front end could see: counts of requests, KV in use.
+"""Routers: which replica takes a request. They see what a front end could see: the request, and who is still being served.
 
 To add one: write a class here and name it in `ROUTERS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from serving.request import Request
@@ -49,7 +49,7 @@ class LeastRequests:
         return min(range(len(replicas)), key=lambda i: replicas[i].outstanding)
 
 
-ROUTERS: dict[str, type[RoundRobin] | type[LeastRequests]] = {
+ROUTERS: dict[str, Callable[[], Router]] = {
     "round_robin": RoundRobin,
     "least_requests": LeastRequests,
 }
