@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import streamlit as st
@@ -10,17 +11,22 @@ import scenarios
 from scenarios import InputError, Scenario
 from scenarios import hardware as hardware_catalog
 from scenarios import models as model_catalog
+from serving.batching import BATCHINGS
+from serving.policies import ORDERS
+from serving.routing import ROUTERS
 from studies import figures, tables
 from studies.report import CDFS, cards, slo_of
 from studies.results import Run
 from studies.run import simulate
 
 OWN = "as in the scenario"
-BATCHINGS = {
+MEANING = {
     "chunked": "chunked (vLLM V1, Sarathi)",
     "prefill_first": "prefill first (Orca, vLLM V0)",
     "static": "static (wait for the slowest)",
+    "fcfs": "first come, first served",
 }
+"""Words for strategies whose names say too little; others are shown by name."""
 PLOT = {"displaylogo": False, "displayModeBar": False}
 
 
@@ -51,12 +57,16 @@ def knobs(scenario: Scenario) -> list[str]:
         rate = st.slider("Requests per second", 0.5, 30.0, 3.0, 0.5, key="rate")
         requests = st.select_slider("Requests", [50, 100, 200, 500, 1000], 100, key="requests")
         st.header("Engine")
-        batching = st.selectbox("Batching", list(BATCHINGS), format_func=BATCHINGS.__getitem__, key="batching")
+        batching = choice("Batching", BATCHINGS, engine.batching)
+        policy = choice("Queue order", ORDERS, engine.policy)
         cache = st.toggle("Prefix cache", engine.enable_prefix_caching, key="cache")
         sequences = st.select_slider("max_num_seqs", [1, 2, 4, 8, 16, 32, 64, 128], engine.max_num_seqs, key="seqs")
         tokens = st.select_slider(
             "max_num_batched_tokens", [64, 128, 256, 512, 1024, 2048], engine.max_num_batched_tokens, key="tokens"
         )
+        st.header("Deployment")
+        replicas = st.select_slider("Replicas", [1, 2, 4, 8], scenario.replicas, key="replicas")
+        router = choice("Router", ROUTERS, scenario.router)
         st.header("Model and hardware")
         model = st.selectbox("Model", [OWN, *model_catalog.CATALOG], key="model")
         device = st.selectbox("Hardware", [OWN, *hardware_catalog.CATALOG], key="hardware")
@@ -64,9 +74,12 @@ def knobs(scenario: Scenario) -> list[str]:
         f"workload.arrivals={{process: poisson, rate: {rate}}}",
         f"workload.requests={requests}",
         f"engine.batching={batching}",
+        f"engine.policy={policy}",
         f"engine.enable_prefix_caching={'true' if cache else 'false'}",
         f"engine.max_num_seqs={sequences}",
         f"engine.max_num_batched_tokens={max(tokens, sequences)}",
+        f"replicas={replicas}",
+        f"router={router}",
     ]
     if model != OWN:
         found.append(f"model={model}")
@@ -75,6 +88,13 @@ def knobs(scenario: Scenario) -> list[str]:
     if model != OWN or device != OWN:
         found.append("engine.num_gpu_blocks=null")  # as many as its memory holds
     return found
+
+
+def choice(title: str, strategies: Iterable[str], default: str) -> str:
+    """A box with every strategy that `serving` has on offer."""
+    names = list(strategies)
+    key = title.lower()
+    return st.selectbox(title, names, names.index(default), format_func=lambda n: MEANING.get(n, n), key=key)
 
 
 def show(run: Run) -> None:

@@ -6,6 +6,9 @@ import pytest
 
 import cli
 import scenarios
+from serving.batching import BATCHINGS
+from serving.policies import ORDERS
+from serving.routing import ROUTERS
 
 apptest = pytest.importorskip("streamlit.testing.v1", reason="streamlit (extra `app`) is not installed")
 
@@ -45,6 +48,16 @@ def test_turning_the_prefix_cache_off_removes_the_hits(page):
     assert not page.exception
     rows = [row for table in page.table for row in table.value.to_numpy().tolist()]
     assert ["prefix cache hits", "0.0 %"] in rows
+
+
+@pytest.mark.parametrize(("box", "registry"), [("batching", BATCHINGS), ("queue order", ORDERS), ("router", ROUTERS)])
+def test_every_registered_strategy_can_be_chosen(page, box, registry):
+    names = list(registry)
+    for name in names:
+        page.selectbox(key=box).set_value(name).run()
+        assert not page.exception
+        assert not page.error
+    assert len(page.selectbox(key=box).options) == len(names)
 
 
 def test_another_model_and_device_change_the_capacity(page):
