@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from gpu_backend.batch import prepare
-from gpu_backend.cpu_kernels import Kernels
+from gpu_backend.kernels import Kernels
 from gpu_backend.linear import DTYPES, choose_dtype
 from gpu_backend.model import KVCache, Model
 from gpu_backend.tokens import Text

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from gpu_backend.batch import Batch, Chunk
-from gpu_backend.cpu_kernels import Kernels, best_kernels
+from gpu_backend.kernels import Kernels, best_kernels
 from gpu_backend.linear import PACKED, TILE, Linear, make_linear, padded_rows, row_counts
 from gpu_backend.weights import Weights, check_supported
 from scenarios.models import ModelSpec

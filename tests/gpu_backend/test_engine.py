@@ -10,8 +10,8 @@ import torch
 
 from gpu_backend import batch as batch_module
 from gpu_backend import make_engine
-from gpu_backend.cpu_kernels import TORCH, best_kernels
 from gpu_backend.engine import CpuEngine, spread_contexts
+from gpu_backend.kernels import TORCH, best_kernels
 from gpu_backend.linear import PACKED, _packed, choose_dtype, make_linear, padded_rows, row_counts
 from scenarios.errors import InputError
 from scenarios.models import CATALOG

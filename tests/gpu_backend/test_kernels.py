@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from gpu_backend import cpu_kernels
-from gpu_backend.cpu_kernels import TORCH, Kernels
+from gpu_backend.kernels import TORCH, Kernels, best_kernels
 
 KV_TYPES = [torch.float32, torch.bfloat16]
 GARBAGE = (float("nan"), 1e4, float("inf"))
-needs_numba = pytest.mark.skipif(cpu_kernels.numba is None, reason="numba is not installed")
+NUMBA = best_kernels()
+needs_numba = pytest.mark.skipif(NUMBA is TORCH, reason="numba is not installed")
 
 
 both = pytest.mark.parametrize(
-    "kernels", [pytest.param(TORCH, id="torch"), pytest.param(cpu_kernels.NUMBA, id="numba", marks=needs_numba)]
+    "kernels", [pytest.param(TORCH, id="torch"), pytest.param(NUMBA, id="numba", marks=needs_numba)]
 )
 
 
@@ -130,7 +130,7 @@ def test_norm_rope_write_equals_torch_and_touches_its_slots_only(dtype: torch.dt
     positions = np.arange(tokens) * 3
     slots = np.random.default_rng(1).permutation(5 * block)[:tokens]
     results = []
-    for kernels in (TORCH, cpu_kernels.NUMBA):
+    for kernels in (TORCH, NUMBA):
         q = qkv.clone()
         caches = [torch.full((5, kv_heads, block, dim), 9.0, dtype=dtype) for _ in range(2)]
         kernels.qk_norm_rope_write(q, *weights, 1e-6, rope, positions, slots // block, slots % block, *caches, heads)
@@ -150,11 +150,11 @@ def test_bfloat16_is_rounded_to_nearest_even() -> None:
     qkv[0, 2 * width : 2 * width + len(values)] = values
     k, v = (torch.zeros(1, 1, 1, width, dtype=torch.bfloat16) for _ in range(2))
     zero = np.zeros(1, dtype=np.int64)
-    cpu_kernels.NUMBA.qk_norm_rope_write(qkv, None, None, 1e-6, torch.zeros(1, width), zero, zero, zero, k, v, 1)
+    NUMBA.qk_norm_rope_write(qkv, None, None, 1e-6, torch.zeros(1, width), zero, zero, zero, k, v, 1)
     assert torch.equal(v[0, 0, 0, :-1], values.to(torch.bfloat16))
 
 
 def test_without_numba_the_torch_kernels_are_chosen() -> None:
-    code = "import sys; sys.modules['numba'] = None; from gpu_backend.cpu_kernels import best_kernels; print(best_kernels().name)"
+    code = "import sys; sys.modules['numba'] = None; from gpu_backend.kernels import best_kernels; print(best_kernels().name)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "torch\n"
