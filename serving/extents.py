@@ -159,13 +159,16 @@ class PrefixExtents:
         path: Path = request.text
         limit = (tokens - 1) // size
         match: Match = []
-        if path.ends[-1] < tokens and len(path.nodes) == len(path.ends):
-            self._answer(path)
+        ends = path.ends
+        if request.num_outputs:  # it was preempted, and looks for its answer too
+            if len(path.nodes) == len(ends):
+                self._answer(path)
+            ends = [*ends, tokens]
         index = 0
-        for i, node in enumerate(path.nodes):
+        for node, end in zip(path.nodes, ends, strict=False):
             if node.key in self.writers:
                 self.publish_decode(self.writers[node.key])
-            last = limit if i == len(path.ends) else min(path.ends[i] // size, limit)
+            last = min(end // size, limit)
             while index < last:
                 found = node.find(index, last)
                 if found is None:
@@ -238,7 +241,9 @@ class PrefixExtents:
                 piece.references -= 1
                 if not piece.references:
                     freed += piece.hi - piece.lo
-                    _link_before(piece, queue)
+                    before = piece.before = queue.before
+                    piece.after = queue
+                    before.after = queue.before = piece
         self.plain += plain
         owned.clear()
         path.published = 0
@@ -249,17 +254,17 @@ class PrefixExtents:
         writer = self.writers.get(node.key)
         if writer is not None and writer is not request:
             self.publish_decode(writer)
-        owned = path.owned
-        if owned:
+        owned, extents = path.owned, node.extents
+        if owned and extents:
             extent, blocks = owned[-1]
             last = extent if blocks == extent.hi - extent.lo else _pieces(extent, blocks)[0]
             # Growing keeps the order of publication only for the extent that stands last.
-            if last.references == 1 and last.hi == lo and node.extents and node.extents[-1] is last:
+            if last.references == 1 and last.hi == lo and extents[-1] is last:
                 last.hi = hi
                 owned[-1] = (extent, blocks + hi - lo)
                 return
         extent = Extent(node, lo, hi)
-        node.extents.append(extent)
+        extents.append(extent)
         owned.append((extent, hi - lo))
 
     def _answer(self, path: Path) -> None:

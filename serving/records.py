@@ -223,7 +223,7 @@ def gather(
     """Joins the logs of a run's replicas into its records."""
     logs = list(logs)
     parts = [log.arrays() for log in logs]
-    steps = {name: np.concatenate([p[name] for p in parts]) for name in STEP_COLUMNS}
+    steps = parts[0] if len(parts) == 1 else {k: np.concatenate([p[k] for p in parts]) for k in STEP_COLUMNS}
 
     def events(name: str) -> Column:
         found = []

@@ -144,22 +144,21 @@ class FastReplica:
         usable = scheduler.usable
         used = in_use = usable - scheduler.free
         end, before = start, len(ends)
-        if last - step > _LOOP and bound - start > _LOOP * (fixed + per_context * context):
-            self._long_leap(start, bound, last - step + 1)
-            end, used = ends[-1], blocks[-1]
+        due, size = scheduler.due, scheduler.block_size
+        for at in range(step, last + 1 if last - step < _LOOP else step + _LOOP):
+            used += due[at % size]
+            if used > usable:
+                used = blocks[-1]
+                break
+            end += int(fixed + per_context * total + 0.5)
+            total += sequences
+            ends.append(end)
+            blocks.append(used)
+            if end >= bound:
+                break
         else:
-            due, size = scheduler.due, scheduler.block_size
-            for at in range(step, last + 1):
-                used += due[at % size]
-                if used > usable:
-                    used = blocks[-1]
-                    break
-                end += int(fixed + per_context * total + 0.5)
-                total += sequences
-                ends.append(end)
-                blocks.append(used)
-                if end >= bound:
-                    break
+            if at < last:
+                end, used = self._long_leap(at + 1, last, total, end, bound, used)
         n = len(ends) - before
         scheduler.step = step + n
         if self.on_finish is not None:
@@ -178,20 +177,22 @@ class FastReplica:
             )
         return end
 
-    def _long_leap(self, start: int, bound: int, most: int) -> None:
-        """The steps of a leap by arrays; `most` until the first answer is complete."""
+    def _long_leap(self, step: int, last: int, context: int, end: int, bound: int, used: int) -> tuple[int, int]:
+        """The rest of a leap, from `step` to `last` at most, by arrays; returns when it ends and the blocks then in use."""
         scheduler, steps = self.scheduler, self.steps
-        step, sequences = scheduler.step, scheduler.decodes
-        context = scheduler.base_sum + sequences * step
+        sequences = scheduler.decodes
         fixed, per_context = self.cost.decode_line(sequences)
         # Steps never get shorter while contexts grow, so that these reach `bound`.
-        n = min(most, 2 + int((bound - start) / (fixed + per_context * context)))
-        used = np.cumsum(np.array(scheduler.due)[np.arange(step, step + n) % scheduler.block_size])
-        n = int(np.searchsorted(used, scheduler.free, side="right"))
-        ends = start + np.cumsum(self.cost.leap_ns(StepShape((), sequences, context, 0, sequences), n))
+        n = min(last - step + 1, 2 + int((bound - end) / (fixed + per_context * context)))
+        blocks = used + np.cumsum(np.array(scheduler.due)[np.arange(step, step + n) % scheduler.block_size])
+        n = int(np.searchsorted(blocks, scheduler.usable, side="right"))
+        if not n:
+            return end, used
+        ends = end + np.cumsum(self.cost.leap_ns(StepShape((), sequences, context, 0, sequences), n))
         n = min(n, int(np.searchsorted(ends, bound)) + 1)
         steps.end_ns.extend(ends[:n].tolist())
-        steps.kv_blocks.extend((used[:n] + (scheduler.usable - scheduler.free)).tolist())
+        steps.kv_blocks.extend(blocks[:n].tolist())
+        return steps.end_ns[-1], steps.kv_blocks[-1]
 
     def _decide(self, start: int, bound: int) -> int:
         """A step of which prompts, a queue or preemptions are part; returns when it ends.
