@@ -3,35 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from heapq import heappop, heappush
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from scenarios.workload import Workload
 from serving.config import EngineConfig
-from serving.plan import Executor, StepPlan
+from serving.plan import Executor
 from serving.records import Records, RequestLog, StepLog, gather
 from serving.request import Request, Status
+from serving.scheduler import Scheduler
+from sim.replica import EMPTY_STEPS_ALLOWED
 
-_EMPTY_STEPS_ALLOWED = (
-    2  # a step that only preempts is empty; two in a row cannot happen to an engine that can progress
-)
 _REASONS_KEPT = 20
-
-
-class LiveScheduler(Protocol):
-    """What the loop asks of a scheduler."""
-
-    def add(self, request: Request) -> None: ...
-
-    def schedule(self, now_ns: int = 0) -> StepPlan: ...
-
-    def update(self, plan: StepPlan) -> list[Request]: ...
-
-    @property
-    def has_work(self) -> bool: ...
 
 
 class _Clients:
@@ -86,8 +72,7 @@ def run_wall(
     workload: Workload,
     executor: Executor,
     *,
-    make_scheduler: Callable[[EngineConfig], LiveScheduler],
-    horizon_s: float | None = None,
+    horizon_ns: int | None = None,
 ) -> Records:
     """Serves `workload` in real time and returns what happened.
 
@@ -96,19 +81,18 @@ def run_wall(
 
     Args:
         executor: computes the steps; already warm.
-        horizon_s: end of the run in seconds: what runs then stays in flight; None serves everything.
+        horizon_ns: end of the run: what runs then stays in flight; None serves everything.
     """
     requests, log = RequestLog(len(workload)), StepLog()
-    scheduler, clients = make_scheduler(engine_config), _Clients(workload)
+    scheduler, clients = Scheduler(engine_config), _Clients(workload)
     open_requests: dict[int, tuple[Request, int]] = {}  # index -> request, position in order of submission
     reasons: list[dict[str, Any]] = []
     submitted = empty_steps = 0
-    horizon = None if horizon_s is None else int(horizon_s * 1e9)
     zero = time.perf_counter_ns()
 
     while scheduler.has_work or clients.due:
         now = time.perf_counter_ns() - zero
-        if horizon is not None and now >= horizon:
+        if horizon_ns is not None and now >= horizon_ns:
             break
         arrived = []
         for request in clients.arrivals(now):
@@ -124,7 +108,7 @@ def run_wall(
             open_requests[request.index] = (request, submitted)
             submitted += 1
         if not scheduler.has_work:
-            _sleep_until(clients.due[0][0] if clients.due else now, horizon, zero)
+            _sleep_until(clients.due[0][0] if clients.due else now, horizon_ns, zero)
             continue
 
         plan = scheduler.schedule(now)
@@ -141,7 +125,7 @@ def run_wall(
             empty_steps = 0
         else:
             empty_steps += 1
-            if empty_steps > _EMPTY_STEPS_ALLOWED:
+            if empty_steps > EMPTY_STEPS_ALLOWED:
                 raise RuntimeError(f"the scheduler has work but schedules nothing (step {plan.step})")
         log.add(plan, now, start, end, engine_config.usable_blocks - plan.free_blocks)
         for row in plan.scheduled:
@@ -158,9 +142,9 @@ def run_wall(
     return gather(requests, [log], workload.tenant, workload.session, workload.tenants, info)
 
 
-def _sleep_until(due: int, horizon: int | None, zero: int) -> None:
+def _sleep_until(due: int, horizon_ns: int | None, zero: int) -> None:
     """Idle: sleeps to the next arrival or the end of the run, whichever is first."""
-    wake = due if horizon is None else min(due, horizon)
+    wake = due if horizon_ns is None else min(due, horizon_ns)
     wait = wake - (time.perf_counter_ns() - zero)
     if wait > 0:
         time.sleep(wait / 1e9)

@@ -16,9 +16,8 @@ from serving.request import Request, Status
 from serving.scheduler import Scheduler
 from sim.cost import CostModel
 
-_EMPTY_STEPS_ALLOWED = (
-    2  # a step that only preempts is empty; two in a row cannot happen to an engine that can progress
-)
+EMPTY_STEPS_ALLOWED = 2
+"""A step that only preempts is empty; an engine that can progress has no two in a row."""
 
 
 class AnyReplica(Protocol):
@@ -138,7 +137,7 @@ class Replica:
             self.empty_steps = 0
         else:
             self.empty_steps += 1
-            if self.empty_steps > _EMPTY_STEPS_ALLOWED:
+            if self.empty_steps > EMPTY_STEPS_ALLOWED:
                 raise RuntimeError(f"the scheduler has work but schedules nothing (step {plan.step})")
         self.plan = plan
         self.ends = start + duration

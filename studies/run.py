@@ -17,7 +17,6 @@ from scenarios.workload import Workload
 from serving.metrics import summary
 from serving.plan import Executor, StepPlan, StepResult
 from serving.records import Records
-from serving.scheduler import Scheduler
 from sim.cost import CostModel
 from sim.profile import Profile, load_profile
 from sim.profile_cost import ProfileCost
@@ -95,17 +94,17 @@ def execute(
     tokens = int(np.minimum(workload.output_tokens, workload.max_tokens).sum())
     told = _Told(progress, tokens)
     counted = [_Counted(executor, told) for executor in _replicas(engine, scenario.replicas)]
+    horizon = None if scenario.horizon is None else round(scenario.horizon * 1e9)
     if clock == "device":
         from sim.cluster import run_on_executors
 
-        horizon = None if scenario.horizon is None else round(scenario.horizon * 1e9)
         records = run_on_executors(config, workload, counted, router=scenario.router, horizon_ns=horizon)
     else:
         from gpu_backend.live import run_wall
 
         if scenario.replicas > 1:
             raise InputError("--clock wall runs one replica on one device; use --clock device for several")
-        records = run_wall(config, workload, counted[0], make_scheduler=Scheduler)
+        records = run_wall(config, workload, counted[0], horizon_ns=horizon)
     run = describe(
         scenario, workload, records, way="execute", clock=clock, cost=cost, device=device, percentiles=percentiles
     )

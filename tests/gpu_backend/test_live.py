@@ -55,7 +55,7 @@ def workload(arrivals_ms: list[int], prompts: list[int], outputs: list[int], **m
 
 
 def run(load: Workload, executor: object = None, **more: object) -> Records:
-    return run_wall(CONFIG, load, executor or Sleeper(), make_scheduler=Scheduler, **more)
+    return run_wall(CONFIG, load, executor or Sleeper(), **more)
 
 
 def check_laws(records: Records) -> None:
@@ -135,7 +135,7 @@ def test_a_closed_loop_goes_on_after_a_rejection() -> None:
 
 def test_the_horizon_ends_the_run_with_requests_in_flight() -> None:
     began = time.perf_counter()
-    records = run(workload([0, 0, 60_000], [9, 9, 9], [100, 2, 2]), horizon_s=0.05)
+    records = run(workload([0, 0, 60_000], [9, 9, 9], [100, 2, 2]), horizon_ns=50 * MS)
     assert time.perf_counter() - began < 5.0
     assert records.requests["status"].tolist() == [Status.IN_FLIGHT, Status.FINISHED, -1]
     assert 0 < records.requests["output_tokens"][0] < 100
@@ -143,24 +143,21 @@ def test_the_horizon_ends_the_run_with_requests_in_flight() -> None:
 
 
 def test_an_idle_engine_waits_out_its_horizon_and_an_empty_workload_ends_at_once() -> None:
-    assert run(workload([60_000], [9], [2]), horizon_s=0.02).requests["status"].tolist() == [-1]
+    assert run(workload([60_000], [9], [2]), horizon_ns=20 * MS).requests["status"].tolist() == [-1]
     assert len(run(workload([], [], [])).steps["step"]) == 0
 
 
-def test_a_scheduler_that_cannot_go_on_ends_the_run() -> None:
-    class Stuck(Scheduler):
-        def admit_waiting(self) -> None:
-            return None
-
+def test_a_scheduler_that_cannot_go_on_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Scheduler, "admit_waiting", lambda self: None)
     with pytest.raises(RuntimeError, match="schedules nothing"):
-        run_wall(CONFIG, workload([0], [9], [2]), Sleeper(), make_scheduler=Stuck)
+        run(workload([0], [9], [2]))
 
 
 def test_the_real_engine_serves_a_tight_pool_in_real_time() -> None:
     config = EngineConfig(22, block_size=4, max_model_len=64, max_num_batched_tokens=32, max_num_seqs=8)
     engine = CpuEngine(QWEN3, config)
     load = workload([0, 0, 0, 10], [15, 15, 15, 9], [25, 25, 25, 3])
-    records = run_wall(config, load, engine, make_scheduler=Scheduler)
+    records = run_wall(config, load, engine)
     check_laws(records)
     assert records.finished.all()
     assert records.requests["preemptions"].sum() == len(records.preempted) > 0

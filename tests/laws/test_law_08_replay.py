@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from gpu_backend.live import run_wall
 from serving.plan import StepPlan, StepResult
 from serving.records import Records
-from serving.scheduler import Scheduler
 from sim.cluster import run_on_executors
 from sim.replay import replay, rerun
 from tests.laws.worlds import World, law, worlds
@@ -75,7 +74,7 @@ def test_run_in_real_time_replays_identically(world: World, seed: int) -> None:
     hurried = replace(
         world.workload, arrival_ns=np.where(world.workload.arrival_ns < 0, -1, world.workload.arrival_ns // 10)
     )
-    records = run_wall(world.engine, hurried, Jittery(seed, real=True), make_scheduler=Scheduler)
+    records = run_wall(world.engine, hurried, Jittery(seed, real=True))
     report = replay(records, hurried, world.engine)
     assert (report.identical, report.first_difference) == (True, None)
     assert report.steps == len(records.steps["step"])

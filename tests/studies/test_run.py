@@ -94,6 +94,15 @@ def test_a_device_or_clock_that_there_is_not_is_refused(scenario, arguments, nam
         execute(scenario, **arguments)
 
 
+@pytest.mark.parametrize("clock", ["device", "wall"])
+def test_the_horizon_of_a_scenario_ends_its_execution_on_both_clocks(clock):
+    pytest.importorskip("torch", reason="the real engine (extra `gpu`) is not installed")
+    late = ["workload.requests=2", "workload.arrivals={process: constant, rate: 0.001}", "horizon=50ms"]
+    run = execute(scenarios.load("demo", overrides=[*TINY[2:], *late]), clock=clock)
+    assert run.summary["submitted"] <= 1
+    assert run.summary["never_sent"] >= 1
+
+
 def test_validation_keeps_its_layers_apart(profile, tmp_path):
     pytest.importorskip("torch", reason="the real engine (extra `gpu`) is not installed")
     seen: list[float] = []
