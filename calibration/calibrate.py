@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 import numpy as np
@@ -18,7 +18,7 @@ class Calibration:
     """A profile in the making: measured a step at a time, then fitted.
 
     A validation on a shared machine measures between the steps of the live run that it will be compared with, so that both
-    meet the same fast and slow moments (step times drift by a fifth within minutes there). `calibrate` runs by itself.
+    meet the same fast and slow moments (step times drift by a fifth within minutes there). `run` does it all at once.
 
     Args:
         name: of the profile. model: name of the architecture that `stepper` runs.
@@ -44,21 +44,22 @@ class Calibration:
         """Steps of one round, which measures every shape once. The first round warms up and does not count."""
         return len(self._rounds.shapes)
 
-    @property
-    def counted(self) -> int:
-        """Rounds that count so far."""
-        return self._rounds.counted
-
     def step(self) -> None:
         """Measures the next shape."""
         self._rounds.step()
 
-    def round(self, progress: Callable[[], None] | None = None) -> None:
-        """Measures as many steps as a round has; `progress` is called after each."""
-        for _ in range(self.steps):
+    def run(self, repeats: int = 5, progress: Progress | None = None) -> Profile:
+        """Measures every shape `repeats` times after a warm-up, with nothing in between, and fits.
+
+        Args:
+            progress: called with (steps done, steps in all) after each step.
+        """
+        total = self.steps * (repeats + 1)
+        for done in range(1, total + 1):
             self.step()
             if progress is not None:
-                progress()
+                progress(done, total)
+        return self.profile()
 
     def profile(self) -> Profile:
         """Fits what was measured in whole rounds."""
@@ -72,31 +73,6 @@ class Calibration:
             block_size=self.engine.block_size,
             seed=self.seed,
         )
-
-
-def calibrate(
-    stepper: Stepper,
-    *,
-    name: str,
-    model: str,
-    engine: EngineConfig,
-    shapes: Grid | Sequence[StepShape] = "standard",
-    repeats: int = 5,
-    seed: int = 0,
-    progress: Progress | None = None,
-) -> Profile:
-    """Measures step shapes on `stepper`, `repeats` times after a warm-up, and fits a profile to them. See `Calibration`.
-
-    Args:
-        progress: called with (steps done, steps in all) after each step.
-    """
-    made = Calibration(stepper, name=name, model=model, engine=engine, shapes=shapes, seed=seed)
-    total = made.steps * (repeats + 1)
-    for done in range(1, total + 1):
-        made.step()
-        if progress is not None:
-            progress(done, total)
-    return made.profile()
 
 
 def profile_of(

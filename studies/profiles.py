@@ -40,15 +40,9 @@ def measured(
     progress: Progress | None = None,
 ) -> Profile:
     """Measures each shape `repeats` times after a warm-up and fits a profile."""
-    made = calibration(scenario, engine, grid, name)
-    for k in range(repeats + 1):
-        done = 0
 
-        def tell(k: int = k) -> None:
-            nonlocal done
-            done += 1
-            if progress is not None:
-                progress("calibrating", (k + done / made.steps) / (repeats + 1))
+    def tell(done: int, total: int) -> None:
+        if progress is not None:
+            progress("calibrating", done / total)
 
-        made.round(tell)
-    return made.profile()
+    return calibration(scenario, engine, grid, name).run(repeats, tell)

@@ -214,7 +214,8 @@ class _Between:
         self.made, self.turns, self.within = made, turns, within
         self.total = made.steps * max(LEAST_ROUNDS, turns)
         self.done = 0
-        made.round()
+        for _ in range(made.steps):
+            made.step()
 
     def reach(self, position: float) -> None:
         """Measures what is due at `position`, counted in executions."""

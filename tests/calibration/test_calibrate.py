@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from calibration.calibrate import Calibration, calibrate, profile_of
-from calibration.measure import Rounds, grid, steady
+from calibration.calibrate import Calibration, profile_of
+from calibration.measure import Grid, Rounds, grid, steady
 from serving.config import EngineConfig
 from serving.plan import StepShape
 from sim.profile import Profile, Source
@@ -26,6 +26,10 @@ def unseen(count: int = 200) -> list[StepShape]:
     return shapes
 
 
+def calibration(stepper: SyntheticStepper, shapes: Grid | list[StepShape] = "standard") -> Calibration:
+    return Calibration(stepper, name="p", model="m", engine=ENGINE, shapes=shapes)
+
+
 def measured(stepper: SyntheticStepper, shapes: list[StepShape], rounds: int = 6):
     campaign = Rounds(stepper, shapes)
     for _ in range(rounds * len(shapes)):
@@ -40,7 +44,7 @@ def errors(profile: Profile, stepper: SyntheticStepper) -> np.ndarray:
 
 def test_exact_costs_are_recovered_on_shapes_that_were_not_measured():
     stepper = SyntheticStepper()
-    profile = calibrate(stepper, name="p", model="m", engine=ENGINE, repeats=1)
+    profile = calibration(stepper).run(1)
     assert np.abs(errors(profile, stepper)).max() < 1e-3
     assert profile.coefficients.pair == pytest.approx(stepper.pair, rel=0.01)
     assert profile.coefficients.decode_context == pytest.approx(stepper.decode_context, rel=0.01)
@@ -51,7 +55,7 @@ def test_exact_costs_are_recovered_on_shapes_that_were_not_measured():
 
 def test_noise_of_three_percent_and_slow_repeats_leave_a_fit_within_two_percent():
     stepper = SyntheticStepper(noise=0.03, slow=0.03)
-    profile = calibrate(stepper, name="p", model="m", engine=ENGINE)
+    profile = calibration(stepper).run()
     off = errors(profile, stepper)
     assert np.abs(off).mean() < 0.02
     assert abs(off.mean()) < 0.01
@@ -60,7 +64,7 @@ def test_noise_of_three_percent_and_slow_repeats_leave_a_fit_within_two_percent(
 
 def test_quick_grid_is_at_most_half_of_the_standard_one_and_still_fits():
     stepper = SyntheticStepper(noise=0.02)
-    profile = calibrate(stepper, name="p", model="m", engine=ENGINE, shapes="quick")
+    profile = calibration(stepper, "quick").run()
     assert len(profile.measurements) <= len(grid(ENGINE, "standard")) / 2
     assert np.abs(errors(profile, stepper)).mean() < 0.03
 
@@ -70,7 +74,7 @@ def test_a_step_in_latency_is_kept_and_named():
         return 6e6 + 40_000.0 * tokens + (5e6 if tokens > 16 else 0.0)
 
     stepper = SyntheticStepper(dense)
-    profile = calibrate(stepper, name="p", model="m", engine=ENGINE, repeats=1)
+    profile = calibration(stepper).run(1)
     (jump,) = [j for j in profile.jumps if j.kind == "step"]
     assert (jump.tokens_from, jump.ns) == (16, pytest.approx(5e6, rel=0.1))
     cost = ProfileCost(profile)
@@ -82,7 +86,7 @@ def test_a_dip_is_ironed_out_of_the_costs_but_reported():
     def dense(tokens: int) -> float:
         return 6e6 + 40_000.0 * tokens - (1.2e6 if tokens >= 24 else 0.0)
 
-    profile = calibrate(SyntheticStepper(dense), name="p", model="m", engine=ENGINE, repeats=1)
+    profile = calibration(SyntheticStepper(dense)).run(1)
     assert [(j.tokens_from, j.tokens_to) for j in profile.jumps if j.kind == "dip"] == [(17, 24)]
     cost = ProfileCost(profile)
     steps = [cost.decode_ns(n, 32 * 100, 0) for n in range(1, 33)]
@@ -109,10 +113,7 @@ def test_a_slow_repeat_is_reported_with_its_shape_and_does_not_move_the_median()
 def test_each_round_visits_every_shape_in_an_order_of_its_own():
     stepper, ticks = SyntheticStepper(), []
     shapes = grid(ENGINE, "quick")
-    calibrate(
-        stepper, name="p", model="m", engine=ENGINE, shapes=shapes, repeats=2,
-        progress=lambda done, total: ticks.append((done, total)),
-    )  # fmt: skip
+    calibration(stepper, shapes).run(2, lambda done, total: ticks.append((done, total)))
     n = len(shapes)
     rounds = [stepper.calls[i : i + n] for i in (0, n, 2 * n)]
     assert all(sorted(r) == sorted(shapes) for r in rounds)
@@ -129,7 +130,7 @@ def test_same_measurements_give_the_same_profile():
 
 
 def test_profile_keeps_source_domain_and_residuals():
-    profile = calibrate(SyntheticStepper(noise=0.05), name="p", model="m", engine=ENGINE)
+    profile = calibration(SyntheticStepper(noise=0.05)).run()
     assert profile.source == Source(device="formula", clock="cpu", threads=1, details={"seed": "7"})
     assert profile.block_size == 16
     assert (profile.domain.tokens.min, profile.domain.tokens.max) == (1, 512)
@@ -189,13 +190,12 @@ def test_a_steady_machine_is_left_alone():
 
 def test_steps_may_be_spread_over_other_work_and_a_part_of_a_round_does_not_count():
     stepper = SyntheticStepper(noise=0.02)
-    made = Calibration(stepper, name="p", model="m", engine=ENGINE, shapes="quick")
+    made = calibration(stepper, "quick")
     with pytest.raises(ValueError, match="too few"):
         made.profile()
     for _ in range(made.steps * 4 + 7):
         made.step()
         stepper.measure(StepShape((), 1, 10, 10, 1))  # a live step in between
-    assert made.counted == 3
     profile = made.profile()
     assert {m.repeats for m in profile.measurements} == {3}
     assert np.abs(errors(profile, stepper)).mean() < 0.03
