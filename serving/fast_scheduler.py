@@ -263,16 +263,17 @@ class FastScheduler:
         if cache is not None:
             cache.publish(request, end)
         self.rows.append((request, n, context))
-        if n > 1 or not outputs:
-            self.prefill.append((n, context))
-        else:  # all but its newest token was found in the cache
-            self.sequences += 1
-            self.context += context
-            self.longest = max(self.longest, context)
         if end < request.prompt_tokens + outputs:
+            self.prefill.append((n, context))
             self.partial = request
             request.computed = end
             return
+        if n == 1 and outputs:  # all but its newest token was found in the cache: a decode
+            self.sequences += 1
+            self.context += context
+            self.longest = max(self.longest, context)
+        else:
+            self.prefill.append((n, context))
         base = request.base = end - self.step  # this step has been counted already
         self.due[-base % self.block_size] += 1
         self.decodes += 1

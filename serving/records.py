@@ -169,13 +169,14 @@ class StepLog:
         first = np.repeat(np.cumsum(n) - n, n)
         inside = np.arange(total) - first  # position of the step in its leap
         end = np.array(self.spilled["end_ns"], dtype=np.int64)
-        columns = {name: np.repeat(leap[name], n) for name in _LEAP if name != "n"}
+        columns = {name: leap[name].repeat(n) for name in _LEAP if name != "n"}
         columns["step"] += inside
         columns["decode_context"] += inside * columns["decode_sequences"]
         columns["decode_max_context"] += np.where(columns["decode_sequences"] > 0, inside, 0)
         later = inside > 0
+        before = np.roll(end, 1)
         for name in ("scheduled_ns", "start_ns"):
-            columns[name][later] = end[:-1][later[1:]] if total else end
+            columns[name] = np.where(later, before, columns[name])
         columns["end_ns"] = end
         columns["kv_blocks"] = np.array(self.spilled["kv_blocks"], dtype=np.int64)
         columns["replica"] = np.full(total, self.replica, dtype=np.int64)
