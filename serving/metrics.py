@@ -22,6 +22,12 @@ Floats = NDArray[np.float64]
 
 LATENCIES = ("ttft", "tpot", "itl", "e2el", "queue")
 PERCENTILES = (50.0, 90.0, 95.0, 99.0)
+_BETWEEN = {
+    "ttft": ("arrival_ns", "first_token_ns"),
+    "tpot": ("first_token_ns", "finish_ns"),
+    "e2el": ("arrival_ns", "finish_ns"),
+    "queue": ("arrival_ns", "scheduled_ns"),
+}
 CONFIDENCE = 0.95
 LONG = 32_768
 
@@ -101,20 +107,24 @@ def samples_needed(p: float) -> int:
     return n
 
 
-def latencies(records: Records) -> dict[str, Floats]:
-    """Seconds of each finished request in order of arrival; `tpot` only of those with more than one token."""
+def by_request(records: Records, metric: str) -> Floats:
+    """`ttft`, `tpot`, `e2el` or `queue` of every request in seconds, `(n,)`; NaN of those that did not finish, and TPOT
+    of those with a single token."""
     r = records.requests
-    rows = np.flatnonzero(records.finished & (r["first_token_ns"] >= 0))
-    rows = rows[np.argsort(r["arrival_ns"][rows], kind="stable")]
-    arrival, first, finish = (r[name][rows] for name in ("arrival_ns", "first_token_ns", "finish_ns"))
-    n = r["output_tokens"][rows]
-    more = n > 1
-    return {
-        "ttft": (first - arrival) / 1e9,
-        "tpot": (finish - first)[more] / (n[more] - 1) / 1e9,
-        "e2el": (finish - arrival) / 1e9,
-        "queue": (r["scheduled_ns"][rows] - arrival) / 1e9,
-    }
+    begin, end = _BETWEEN[metric]
+    taken = (r[end] - r[begin]) / 1e9
+    defined = records.finished & (r["first_token_ns"] >= 0)
+    if metric == "tpot":
+        defined &= r["output_tokens"] > 1
+        taken = taken / np.maximum(r["output_tokens"] - 1, 1)
+    return np.where(defined, taken, np.nan)
+
+
+def latencies(records: Records) -> dict[str, Floats]:
+    """`by_request` of each metric without those that have none, in order of arrival."""
+    order = np.argsort(records.requests["arrival_ns"], kind="stable")
+    found = {metric: by_request(records, metric)[order] for metric in _BETWEEN}
+    return {metric: values[~np.isnan(values)] for metric, values in found.items()}
 
 
 def meets(records: Records, slo: SLO) -> NDArray[np.bool_]:

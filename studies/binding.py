@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from calibration.features import steps_to_shapes
 from serving.config import EngineConfig
 from serving.plan import StepShape
 from serving.records import Records
@@ -16,59 +19,42 @@ FULL = 0.95  # share of KV blocks from which memory counts as full
 QUEUE = 0.2  # share of busy time with somebody waiting from which a run counts as queueing
 
 
-def shape_of(steps: dict[str, Any], row: int) -> StepShape:
-    """The shape of a recorded step. Of several chunks only sums are recorded, so they are taken as equal."""
-    chunks, tokens = int(steps["prefill_sequences"][row]), int(steps["prefill_tokens"][row])
-    prefill: tuple[tuple[int, int], ...] = ()
-    if chunks:
-        sizes = [tokens // chunks + (i < tokens % chunks) for i in range(chunks)]
-        context = (int(steps["prefill_attention"][row]) - sum(q * (q + 1) // 2 for q in sizes)) / max(tokens, 1)
-        prefill = tuple((q, max(0, round(context))) for q in sizes)
-    names = ("decode_sequences", "decode_context", "decode_max_context", "sampled")
-    return StepShape(prefill, *(int(steps[name][row]) for name in names))
-
-
-def cost_shares(records: Records, cost: CostModel) -> dict[str, float]:
-    """Shares of busy time by cost term, largest first; empty without steps."""
+def sampled_shapes(records: Records) -> list[StepShape]:
+    """Shapes of `SAMPLES` steps at equal distances of busy time; empty without any."""
     steps = records.steps
-    taken = steps["end_ns"] - steps["start_ns"]
-    if not len(taken) or not taken.sum():
-        return {}
-    ends = np.cumsum(taken)
+    ends = np.cumsum(steps["end_ns"] - steps["start_ns"])
+    if not len(ends) or not ends[-1]:
+        return []
     at = (np.arange(SAMPLES) + 0.5) / SAMPLES * ends[-1]
+    rows = np.searchsorted(ends, at)
+    return steps_to_shapes({name: column[rows] for name, column in steps.items()})
+
+
+def cost_shares(shapes: Sequence[StepShape], cost: CostModel) -> dict[str, float]:
+    """Mean share of each cost term in the steps of these shapes, largest first."""
     shares: dict[str, float] = {}
-    for row in np.searchsorted(ends, at).tolist():
-        terms = cost.terms(shape_of(steps, row))
+    for shape in shapes:
+        terms = cost.terms(shape)
         total = sum(terms.values()) or 1.0
         for name, ns in terms.items():
-            shares[name] = shares.get(name, 0.0) + ns / total / SAMPLES
+            shares[name] = shares.get(name, 0.0) + ns / total / len(shapes)
     return dict(sorted(shares.items(), key=lambda item: -item[1]))
 
 
-def extrapolated(records: Records, cost: CostModel) -> tuple[float, str | None]:
-    """Share of busy time outside the cost model's measured domain, and the reason most often given."""
-    steps = records.steps
-    taken = steps["end_ns"] - steps["start_ns"]
-    if not len(taken) or not taken.sum():
-        return 0.0, None
-    ends = np.cumsum(taken)
-    at = (np.arange(SAMPLES) + 0.5) / SAMPLES * ends[-1]
-    reasons: dict[str, int] = {}
-    for row in np.searchsorted(ends, at).tolist():
-        reason = cost.extrapolation(shape_of(steps, row))
-        if reason is not None:
-            reasons[reason] = reasons.get(reason, 0) + 1
+def extrapolated(shapes: Sequence[StepShape], cost: CostModel) -> tuple[float, str | None]:
+    """Share of these shapes outside the cost model's measured domain, and the reason most often given."""
+    reasons = Counter(reason for shape in shapes if (reason := cost.extrapolation(shape)) is not None)
     if not reasons:
         return 0.0, None
-    return sum(reasons.values()) / SAMPLES, max(reasons, key=lambda reason: reasons[reason])
+    return reasons.total() / len(shapes), reasons.most_common(1)[0][0]
 
 
 def binding(records: Records, engine: EngineConfig, cost: CostModel | None, duration: float | None) -> dict[str, Any]:
     """What binds, JSON-able.
 
-    busy: share of the run in which an engine computed. batch: requests that run at once, mean of busy time. waiting: share of busy time with somebody in the queue.
-    cause: `kv`, `sequences`, `tokens`, or `other`, of the steps with a queue; None without one. terms: `cost_shares`.
-    sentence: the same in words.
+    busy: share of the run in which an engine computed. batch: requests that run at once, mean of busy time.
+    waiting: share of busy time with somebody in the queue. cause: `kv`, `sequences`, `tokens`, or `other`, of the steps
+    with a queue; None without one. terms: `cost_shares` of busy time. sentence: the same in words.
     """
     steps = records.steps
     taken = (steps["end_ns"] - steps["start_ns"]).astype(np.float64)
@@ -85,8 +71,9 @@ def binding(records: Records, engine: EngineConfig, cost: CostModel | None, dura
     if out["waiting"] >= QUEUE:
         out["cause"] = _cause(steps, taken * queue, engine)
     if cost is not None:
-        out["terms"] = cost_shares(records, cost)
-        out["extrapolated"], out["extrapolation"] = extrapolated(records, cost)
+        shapes = sampled_shapes(records)
+        out["terms"] = cost_shares(shapes, cost)
+        out["extrapolated"], out["extrapolation"] = extrapolated(shapes, cost)
     out["sentence"] = _sentence(out, engine)
     return out
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.metrics import SLO, latencies
+from serving.metrics import SLO, by_request, latencies
 from serving.records import Records
 
 Figure = dict[str, Any]
@@ -221,11 +221,11 @@ def predicted_against_measured(
 ) -> Figure:
     """One dot a request that finished in both runs: measured on x, predicted on y, the diagonal is agreement."""
     title, unit, factor = LATENCY_AXES[metric]
-    x, y, rows = matched(predicted, measured, metric)
-    x, y = x * factor, y * factor
-    if len(x) > points:
-        some = np.linspace(0, len(x) - 1, points).astype(np.int64)
-        x, y, rows = x[some], y[some], rows[some]
+    x, y = by_request(measured, metric) * factor, by_request(predicted, metric) * factor
+    rows = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
+    if len(rows) > points:
+        rows = rows[np.linspace(0, len(rows) - 1, points).astype(np.int64)]
+    x, y = x[rows], y[rows]
     top = float(max(x.max(initial=0), y.max(initial=0))) * 1.05 or 1.0
     diagonal = {"type": "scatter", "mode": "lines", "x": [0, top], "y": [0, top], "name": "equal"}
     return {
@@ -249,23 +249,6 @@ def predicted_against_measured(
             yaxis=axis(f"{title}, predicted ({unit})", range=[0, top]),
         ),
     }
-
-
-def matched(predicted: Records, measured: Records, metric: str) -> tuple[Array, Array, Array]:
-    """Measured and predicted seconds of the requests that finished in both runs and define the metric, and their indices."""
-    a, b = predicted.requests, measured.requests
-    both = predicted.finished & measured.finished
-    if metric == "tpot":
-        both &= (a["output_tokens"] > 1) & (b["output_tokens"] > 1)
-    rows = np.flatnonzero(both)
-
-    def seconds(r: dict[str, Array]) -> Array:
-        begins = r["first_token_ns"] if metric == "tpot" else r["arrival_ns"]
-        ends = r["first_token_ns"] if metric == "ttft" else r["finish_ns"]
-        taken: Array = (ends - begins)[rows] / 1e9
-        return taken / (r["output_tokens"][rows] - 1) if metric == "tpot" else taken
-
-    return seconds(b), seconds(a), rows
 
 
 def _line(x: Array, y: Array, name: str, color: str, on: str, dash: str = "solid", shape: str = "hv") -> dict[str, Any]:

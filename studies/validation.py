@@ -15,6 +15,7 @@ from calibration import validate as judged
 from calibration.calibrate import Calibration
 from scenarios.errors import InputError
 from scenarios.schema import Scenario
+from serving.metrics import by_request
 from serving.records import Records
 from sim.profile import Profile
 from sim.profile_cost import ProfileCost
@@ -282,21 +283,8 @@ def _schedule(runs: Sequence[Run], workload: Any, scenario: Scenario) -> dict[st
 
 def _matched(live: Records, simulated: Records) -> dict[str, judged.Matched]:
     found = {}
-    for name, metric in (("TTFT", "ttft"), ("TPOT", "tpot"), ("E2E", "e2e")):
-        a = judged.matched(_by_request(live, metric), _by_request(simulated, metric))
+    for name, metric in (("TTFT", "ttft"), ("TPOT", "tpot"), ("E2E", "e2el")):
+        a = judged.matched(by_request(live, metric), by_request(simulated, metric))
         if a is not None:
             found[name] = a
     return found
-
-
-def _by_request(records: Records, metric: str) -> NDArray[np.float64]:
-    """Seconds by request, NaN where the metric is not defined."""
-    r = records.requests
-    ends = r["first_token_ns"] if metric == "ttft" else r["finish_ns"]
-    begins = r["first_token_ns"] if metric == "tpot" else r["arrival_ns"]
-    values = (ends - begins) / 1e9
-    defined = records.finished.copy()
-    if metric == "tpot":
-        defined &= r["output_tokens"] > 1
-        values = values / np.maximum(r["output_tokens"] - 1, 1)
-    return np.where(defined, values, np.nan)

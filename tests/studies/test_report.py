@@ -11,10 +11,11 @@ import plotly.graph_objects as go
 import pytest
 from rich.console import Console
 
+from calibration.features import steps_to_shapes
 from scenarios.errors import InputError
 from serving.metrics import summary
 from studies import figures, html, report, results, tables
-from studies.binding import binding, cost_shares, shape_of
+from studies.binding import binding, sampled_shapes
 from studies.results import Run
 from tests.studies.test_metrics import empty
 
@@ -130,8 +131,7 @@ def test_a_full_kv_memory_is_named(drive):
 
 def test_the_shape_of_a_recorded_step_keeps_its_sums(run):
     steps = run.records.steps
-    for row in range(len(steps["step"])):
-        shape = shape_of(steps, row)
+    for row, shape in enumerate(steps_to_shapes(steps)):
         assert shape.prefill_tokens == steps["prefill_tokens"][row]
         assert shape.tokens == steps["prefill_tokens"][row] + steps["decode_sequences"][row]
         assert shape.prefill_attention == pytest.approx(steps["prefill_attention"][row], abs=shape.prefill_tokens)
@@ -143,7 +143,7 @@ def test_a_run_without_steps_has_an_empty_report():
     run = Run(records, s, {"name": "nothing", "way": "simulate", "seed": 0})
     page = report.page(run)
     assert "nothing" in html.render(page)
-    assert cost_shares(records, FlatCost()) == {}
+    assert sampled_shapes(records) == []
 
 
 def test_figures_are_valid_plotly_with_units_on_every_axis(run):
