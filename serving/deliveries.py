@@ -122,8 +122,3 @@ class Deliveries:
             return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
         value, count = np.concatenate(values), np.concatenate(counts)
         return value[count > 0], count[count > 0]
-
-
-def token_times(records: Records, i: int) -> Column:
-    """Times of the tokens of finished request i in ns, shape `(output_tokens,)`; for many requests keep a `Deliveries`."""
-    return Deliveries(records).times(i)

@@ -39,7 +39,6 @@ th{color:var(--soft);font-weight:600}
 th:first-child,td:first-child{text-align:left;padding-left:0;white-space:normal}
 tr:last-child td{border-bottom:0}
 .note{color:var(--soft);font-size:13px;margin:8px 0 0;white-space:pre-line;overflow-wrap:anywhere}
-.hint{color:var(--soft);font-size:13px;margin:4px 0 0}
 footer{color:var(--soft);font-size:13px;margin-top:28px}
 footer ul{margin:4px 0 0;padding-left:18px}
 @media(max-width:560px){main{padding:16px 12px 32px}h1{font-size:21px}.box{padding:10px}
@@ -64,7 +63,6 @@ class Section:
     cards: Sequence[tuple[str, str]] = ()
     tables: Sequence[Table] = ()
     figures: Sequence[tuple[str, Figure, bool]] = ()
-    hint: str = ""
 
 
 @dataclass
@@ -131,8 +129,6 @@ def _section(body: list[str], section: Section, count: int) -> int:
             f'<script type="application/json" data-for="{name}">{_json(figure)}</script></figure>'
         )
     body.append("</div>")
-    if section.hint:
-        body.append(f'<p class="hint">{escape(section.hint)}</p>')
     return count
 
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 def show(run: Run, console: Console) -> None:
     """Prints a run: KV capacity first, what binds, then latency, throughput, how requests ended, what is not modelled."""
     console.print(f"[bold]{tables.heading(run)}[/]", highlight=False)
-    for note in run.info.get("notes", []):
-        console.print(f"[yellow]note:[/] {note}", highlight=False)
     for table in tables.every(run):
         show_table(table, console)
     sentence = run.info.get("binding", {}).get("sentence")

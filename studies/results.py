@@ -41,7 +41,7 @@ WORKLOAD_COLUMNS = (
 class Run:
     """A run with what it was worth.
 
-    info: JSON-able: name, way (`simulate` or `execute`), clock, seed, engine, slo, versions, hashes, binding, notes.
+    info: JSON-able: name, way (`simulate` or `execute`), clock, seed, engine, slo, versions, hashes, binding.
     summary: `serving.metrics.summary`. scenario and cost are None for a run that was loaded from a folder.
     workload: what was sent, so that a saved run can be replayed wherever its folder is.
     """

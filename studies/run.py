@@ -171,7 +171,6 @@ def describe(
         "profile_hash": profile.hash() if isinstance(profile, Profile) else None,
         "versions": versions(),
         "binding": binding(records, config, cost, figures["duration"]),
-        "notes": [],
     }
     return Run(records, figures, info, scenario.to_yaml(), scenario, cost, workload)
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from serving.deliveries import Deliveries, token_times
+from serving.deliveries import Deliveries
 from serving.metrics import arrays, effective_samples, max_concurrent, percentile, samples_needed, summary
 from serving.records import REQUEST_COLUMNS, STEP_COLUMNS, Records
 from serving.request import Status
@@ -31,7 +31,7 @@ def empty(n: int = 0) -> Records:
 
 def test_time_stamps_of_one_request(drive):
     run = drive([(0, 16, 3)])
-    assert token_times(run.records, 0).tolist() == [100 * MS, 110 * MS, 120 * MS]
+    assert Deliveries(run.records).times(0).tolist() == [100 * MS, 110 * MS, 120 * MS]
     s = summary(run.records)
     assert (s["mean_ttft_ms"], s["mean_tpot_ms"], s["mean_e2el_ms"]) == (100, 10, 120)
     assert (s["mean_itl_ms"], s["std_itl_ms"], s["median_itl_ms"]) == (10, 0, 10)
