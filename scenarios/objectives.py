@@ -53,8 +53,14 @@ class Objective:
         """The exported figure that it is about."""
         return self.metric if self.statistic is None else f"{self.statistic}_{LATENCIES[self.metric]}_ms"
 
-    def met_by(self, value: float) -> bool:
-        """Whether a figure, in seconds or as exported for rates, keeps the limit."""
+    @property
+    def percentile(self) -> float | None:
+        """The percentile that it needs, None for other statistics and for rates."""
+        return float(self.statistic[1:]) if self.statistic and self.statistic.startswith("p") else None
+
+    def met_by(self, figure: float) -> bool:
+        """Whether an exported figure (milliseconds for latencies) keeps the limit."""
+        value = figure if self.statistic is None else figure / 1e3
         return value <= self.limit if self.comparison == "<=" else value >= self.limit
 
     def __str__(self) -> str:

@@ -238,7 +238,19 @@ def document(run: Run) -> dict[str, Any]:
         "model_id": run.info.get("model"),
         "num_prompts": len(run.records.requests["status"]),
     }
-    names = ("name", "way", "clock", "device", "seed", "scenario_hash", "profile_hash", "cost", "versions", "binding")
+    names = (
+        "name",
+        "way",
+        "clock",
+        "device",
+        "seed",
+        "scenario_hash",
+        "profile_hash",
+        "cost",
+        "versions",
+        "objectives",
+        "binding",
+    )
     return {**about, **run.summary, "run": {name: run.info.get(name) for name in names}}
 
 

@@ -149,7 +149,8 @@ def describe(
     config = scenario.engine_config()
     slo = scenario.slo
     price = scenario.prices.gpu_hour
-    figures = summary(records, percentiles, slo, config, usd_per_hour=price or None)
+    asked = {o.percentile for o in scenario.objectives if o.percentile is not None}
+    figures = summary(records, sorted({*percentiles, *asked}), slo, config, usd_per_hour=price or None)
     profile = getattr(cost, "profile", None)
     info: dict[str, Any] = {
         "name": scenario.name,
@@ -164,6 +165,14 @@ def describe(
         "router": scenario.router,
         "engine": asdict(config),
         "slo": {"ttft": slo.ttft, "tpot": slo.tpot, "e2e": slo.e2e},
+        "objectives": [
+            {
+                "objective": str(objective),
+                "key": objective.key,
+                "met": None if figures[objective.key] is None else objective.met_by(figures[objective.key]),
+            }
+            for objective in scenario.objectives
+        ],
         "workload": workload.source,
         "cost": cost.name if cost is not None else None,
         "percentiles": list(percentiles),

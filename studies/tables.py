@@ -122,6 +122,16 @@ def throughput(run: Run) -> Table:
     return Table("Throughput", ("", "value"), rows)
 
 
+def objectives(run: Run) -> Table:
+    """What the run as a whole was held to; a dash where the sample cannot carry the figure."""
+    rows = []
+    for stated in run.info.get("objectives", ()):
+        value = run.summary[stated["key"]]
+        found = milliseconds(value) if stated["key"].endswith("_ms") else number(value)
+        rows.append((stated["objective"], found, {True: "met", False: "missed", None: DASH}[stated["met"]]))
+    return Table("Objectives", ("", "found", "verdict"), rows)
+
+
 def outcomes(run: Run) -> Table:
     """How requests ended; rejected ones by reason."""
     s = run.summary
@@ -162,7 +172,8 @@ def binds(run: Run) -> Table:
 def every(run: Run) -> list[Table]:
     """All tables of a run, KV capacity first."""
     percentiles = run.info.get("percentiles", (50, 90, 95, 99))
-    return [capacity(run), latency(run.summary, percentiles), throughput(run), binds(run), outcomes(run)]
+    held = [objectives(run)] if run.info.get("objectives") else []
+    return [capacity(run), latency(run.summary, percentiles), throughput(run), *held, binds(run), outcomes(run)]
 
 
 def heading(run: Run) -> str:

@@ -48,8 +48,9 @@ class TestObjectives:
             0.5,
         )
         assert objective.key == "p99_ttft_ms"
-        assert objective.met_by(0.5)
-        assert not objective.met_by(0.51)
+        assert objective.percentile == 99
+        assert objective.met_by(500.0)
+        assert not objective.met_by(510.0)
         assert parse_objective("e2e_mean<=2s").key == "mean_e2el_ms"
 
     def test_rates_are_plain_numbers(self) -> None:

@@ -9,7 +9,7 @@ import scenarios
 from scenarios.errors import InputError
 from sim.profile import Coefficients, Domain, Profile, Range, Source
 from sim.profile_cost import ProfileCost
-from studies import compare, execute, results, simulate, validate
+from studies import compare, execute, results, simulate, tables, validate
 from studies.validation import variants_of
 
 SMALL = ["workload.requests=12", "workload.arrivals.rate=20", "workload.output=6"]
@@ -49,6 +49,16 @@ def test_a_run_carries_all_that_is_needed_to_judge_it(scenario, profile):
     assert {"servetwin", "python", "numpy"} <= set(run.info["versions"])
     assert run.info["binding"]["extrapolated"] == 0
     assert sum(run.info["binding"]["terms"].values()) == pytest.approx(1)
+
+
+def test_objectives_are_judged_and_a_figure_that_the_sample_cannot_carry_judges_nothing(profile):
+    texts = ["ttft_mean <= 1h", "tpot_mean <= 1ns", "ttft_p75 >= 1ns", "e2e_p99 <= 1h", "good_request_fraction >= 0.01"]
+    stated = scenarios.load("demo", overrides=[*SMALL, f"objectives={json.dumps(texts)}"])
+    run = simulate(stated, cost=ProfileCost(profile))
+    assert [found["met"] for found in run.info["objectives"]] == [True, False, True, None, True]
+    assert "p75_ttft_ms" in run.summary
+    assert [row[2] for row in tables.objectives(run).rows] == ["met", "missed", "met", tables.DASH, "met"]
+    assert results.document(run)["run"]["objectives"] == run.info["objectives"]
 
 
 def test_a_profile_named_in_a_scenario_is_what_steps_cost(profile, tmp_path):
