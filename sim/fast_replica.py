@@ -197,41 +197,43 @@ class FastReplica:
     def _decide(self, start: int, bound: int) -> int:
         """A step of which prompts, a queue or preemptions are part; returns when it ends.
 
-        Whoever waits after a step that admitted nobody waits for one of the decodes to end, since nothing else changes: a leap
-        until then."""
+        Whoever waits after a step that admitted nobody waits for a decode to end, since nothing else changes: a leap until then.
+        """
         scheduler, steps, cost = self.scheduler, self.steps, self.cost
         self.first = len(steps.end_ns)
         step = scheduler.step
         mixed = scheduler.decide(start)
         steps.kv_blocks.append(scheduler.usable - scheduler.free)
+        prompts = tokens = pairs = 0
         goes_on = False
         if mixed is not None:
             end = start + cost.step_ns(mixed)
-            steps.end_ns.append(end)
             prefill, sequences, context, longest, sampled = mixed
-            tokens = pairs = 0
             for query, before in prefill:
+                prompts += 1
                 tokens += query
                 pairs += query * before + query * (query + 1) // 2
             for request, _, _ in scheduler.rows:
                 if request.first_token_ns < 0 and request is not scheduler.partial:
                     request.first_token_ns = end
-            row = (len(prefill), tokens, pairs, sequences, context, longest, sampled)
         else:
-            sequences, context, longest = scheduler.sequences, scheduler.context, scheduler.longest
+            sequences = sampled = scheduler.sequences
+            context, longest = scheduler.context, scheduler.longest
             end = start + cost.decode_ns(sequences, context, longest) if sequences else start
-            steps.end_ns.append(end)
-            if scheduler.preempted:
-                # Nobody is admitted in this step, so the next may differ. (Without rows it only made room.)
-                for request in scheduler.preempted:
-                    steps.preempted += step, request.index
-            elif not sequences:
-                raise RuntimeError(f"the scheduler has work but schedules nothing (step {step})")
-            else:
+            if not scheduler.preempted:
+                if not sequences:
+                    raise RuntimeError(f"the scheduler has work but schedules nothing (step {step})")
                 goes_on = self.leaps and end < bound and scheduler.finishes[0][0] > step
-            row = (0, 0, 0, sequences, context, longest, sequences)
+        # Nobody is admitted in a step that preempts, so the next may differ. (Without rows it only made room.)
+        for request in scheduler.preempted:
+            steps.preempted += step, request.index
+        steps.end_ns.append(end)
         running, waiting = len(scheduler.running), len(scheduler.waiting)
-        steps.leaps.frombytes(pack_leap(step, 1, start, start, *row, running, waiting))
+        steps.leaps.frombytes(
+            pack_leap(
+                step, 1, start, start, prompts, tokens, pairs, sequences, context, longest, sampled, running, waiting
+            )
+        )
         return self._leap(end, bound, decided=1) if goes_on else end
 
     def close_open(self, now: int) -> None:
