@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from studies import terminal
 
+if TYPE_CHECKING:
     from scenarios.schema import Scenario
     from studies.results import Run
-    from studies.run import Progress
 
 app = typer.Typer(
     name="servetwin",
@@ -98,7 +95,7 @@ def run(
     )  # fmt: skip
     loaded = _load(scenario, trace, overrides, seed)
     folder = _folder(out, save_result or save_detailed, loaded.name)
-    with _spinner("simulating"):
+    with terminal.spinner("simulating"):
         done = simulate(loaded, percentiles=wanted)
     _finish(done, folder, as_json, save_detailed)
 
@@ -127,7 +124,7 @@ def execute(
     overrides = _bench(scenario, trace, set_, num_prompts=num_prompts, limit=limit, speedup=speedup)
     loaded = _load(scenario, trace, overrides, seed)
     folder = _folder(out, save_detailed, loaded.name)
-    with _progress() as tell:
+    with terminal.progress_bar() as tell:
         done = run_on(loaded, device=device, clock=clock, percentiles=wanted, progress=tell)  # type: ignore[arg-type]
     _finish(done, folder, as_json, save_detailed)
 
@@ -143,17 +140,13 @@ def calibrate(
     as_json: Json = False,
 ) -> None:
     """Measure step costs here: a cost profile."""
-    from scenarios import loads
     from studies import profiles
     from studies.run import backend
 
     # The engine's settings bound what is measured: --set engine.max_num_seqs=8 and the like.
-    engine_bounds = {"max_model_len": 2048, "max_num_seqs": 64, "max_num_batched_tokens": 1024, "num_gpu_blocks": 2049}
-    workload = {"requests": 1, "arrivals": "all_at_once", "input": 16, "output": 2}
-    document = {"name": "calibration", "model": model, "hardware": "cpu", "engine": engine_bounds, "workload": workload}
-    scenario = loads(json.dumps(document), source="calibrate", base=Path.cwd(), overrides=set_ or [])
+    scenario = profiles.scenario_of(model, set_ or [])
     target = out or profiles.FOLDER / f"{scenario.model_spec.name}-{device}.json"
-    with _progress() as tell:
+    with terminal.progress_bar() as tell:
         engine = backend(scenario, device)
         profile = profiles.measured(
             scenario, engine, grid="quick" if quick else "standard", repeats=repeats, name=target.stem, progress=tell
@@ -161,13 +154,12 @@ def calibrate(
     target.parent.mkdir(parents=True, exist_ok=True)
     profile.save(target)
     if as_json:
-        _print_json(json.loads(profile.model_dump_json(exclude={"measurements"})) | {"file": str(target)})
+        terminal.print_json(json.loads(profile.model_dump_json(exclude={"measurements"})) | {"file": str(target)})
         return
-    from studies.report import show_table
     from studies.tables import profile_table
 
-    show_table(profile_table(profile), _stdout())
-    _say(f"wrote {target}")
+    terminal.show_tables([profile_table(profile)])
+    terminal.say(f"wrote {target}")
 
 
 @app.command()
@@ -196,7 +188,7 @@ def validate(
     loaded = _load(scenario, trace, _bench(scenario, trace, set_, limit=limit, speedup=speedup), seed)
     folder = _folder(out, False, loaded.name)
     given = load_profile(profile) if profile else None
-    with _progress() as tell:
+    with terminal.progress_bar() as tell:
         found = check(
             loaded, device=device, clock=clock, repeats=repeats, profile=given,  # type: ignore[arg-type]
             grid="quick" if quick else "standard", ranking=ranking, progress=tell,
@@ -205,16 +197,11 @@ def validate(
         from studies.validation import write
 
         write(found, folder)
-        _say(f"wrote {folder}")
+        terminal.say(f"wrote {folder}")
     if as_json:
-        _print_json(found.to_dict())
+        terminal.print_json(found.to_dict())
         return
-    from studies.report import show_table
-
-    console = _stdout()
-    for table in found.tables():
-        show_table(table, console)
-    console.print(found.sentence, highlight=False)
+    terminal.show_tables(found.tables(), [found.sentence])
 
 
 @app.command()
@@ -227,17 +214,12 @@ def compare(
     from studies.comparison import compare as side_by_side
 
     loaded = [_load(path, None, set_ or [], None) for path in scenario]
-    with _spinner("simulating"):
+    with terminal.spinner("simulating"):
         found = side_by_side(loaded)
     if as_json:
-        _print_json(found.to_dict())
+        terminal.print_json(found.to_dict())
         return
-    from studies.report import show_table
-
-    console = _stdout()
-    show_table(found.table(), console)
-    for sentence in found.sentences():
-        console.print(sentence, highlight=False)
+    terminal.show_tables([found.table()], found.sentences())
 
 
 @app.command()
@@ -271,7 +253,9 @@ def replay(
     recorded = results.load(log)
     found = decide(recorded.records, results.load_workload(log), EngineConfig(**recorded.info["engine"]))
     if as_json:
-        _print_json({"identical": found.identical, "steps": found.steps, "first_difference": found.first_difference})
+        terminal.print_json(
+            {"identical": found.identical, "steps": found.steps, "first_difference": found.first_difference}
+        )
     else:
         typer.echo(f"{'identical' if found.identical else 'different'}: {found.steps:,} steps of {recorded.name}")
         if found.first_difference:
@@ -290,14 +274,12 @@ def conformance(
     from studies.conformance import run as drive
     from studies.tables import conformance_table
 
-    with _spinner("driving recorded traces"):
+    with terminal.spinner("driving recorded traces"):
         found = drive(directory)
     if as_json:
-        _print_json(found.to_dict())
+        terminal.print_json(found.to_dict())
     else:
-        from studies.report import show_table
-
-        show_table(conformance_table(found.to_dict()), _stdout())
+        terminal.show_tables([conformance_table(found.to_dict())])
     if found.failed:
         raise typer.Exit(1)
 
@@ -313,10 +295,10 @@ def report(
     loaded = results.load(directory)
     path = reports.write(loaded, directory)
     if as_json:
-        _print_json(results.document(loaded))
+        terminal.print_json(results.document(loaded))
         return
-    reports.show(loaded, _stdout())
-    _say(f"wrote {path}")
+    reports.show(loaded, terminal.stdout())
+    terminal.say(f"wrote {path}")
 
 
 @app.command()
@@ -324,7 +306,7 @@ def schema() -> None:
     """Print the JSON schema of a scenario, for editors."""
     from scenarios import json_schema
 
-    _print_json(json_schema())
+    terminal.print_json(json_schema())
 
 
 @app.command(name="app")
@@ -357,18 +339,13 @@ def demo(
 
     loaded = _load("demo", trace, [], seed)
     results.check_target(out)
-    with _progress() as tell:
+    with terminal.progress_bar() as tell:
         found = play(loaded, out, progress=tell)
     if as_json:
-        _print_json(found.to_dict())
+        terminal.print_json(found.to_dict())
         return
-    from studies.report import show_table
-
-    console = _stdout()
-    for table in found.tables():
-        show_table(table, console)
-    console.print(found.sentence, highlight=False)
-    _say(f"wrote {out / 'report.html'}")
+    terminal.show_tables(found.tables(), [found.sentence])
+    terminal.say(f"wrote {out / 'report.html'}")
 
 
 def _load(scenario: str, trace: Path | None, overrides: list[str], seed: int | None) -> Scenario:
@@ -409,62 +386,13 @@ def _finish(done: Run, folder: Path | None, as_json: bool, detailed: bool) -> No
 
         extra = arrays(done.records) if detailed else {}
         results.save(done, folder, extra=extra, texts={"report.html": html.render(report.page(done))})
-        _say(f"wrote {folder}")
+        terminal.say(f"wrote {folder}")
     if as_json:
-        _print_json(results.document(done))
+        terminal.print_json(results.document(done))
         return
     from studies.report import show
 
-    show(done, _stdout())
-
-
-def _print_json(value: Any) -> None:
-    from studies.results import dumps
-
-    typer.echo(dumps(value))
-
-
-def _say(text: str) -> None:
-    typer.echo(text, err=True)
-
-
-def _stdout() -> Console:
-    from rich.console import Console
-
-    return Console()
-
-
-@contextmanager
-def _spinner(text: str) -> Iterator[None]:
-    """A sign of life on stderr, where somebody looks."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status(text):
-        yield
-
-
-@contextmanager
-def _progress() -> Iterator[Progress | None]:
-    """A progress bar on stderr; None where nobody looks."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), refresh_per_second=2) as bar:
-        task = bar.add_task("starting", total=1.0)
-        yield lambda what, part: bar.update(task, description=what, completed=part)
+    show(done, terminal.stdout())
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
@@ -482,7 +410,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
             sys.exit(0)
         if not isinstance(error, InputError | OSError):
             raise
-        _say(f"servetwin: {error}")
+        terminal.say(f"servetwin: {error}")
         sys.exit(2)
     sys.exit(0)
 

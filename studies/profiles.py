@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
+import scenarios
 from calibration.calibrate import Calibration
+from calibration.measure import Grid
 from scenarios.schema import Scenario
 from sim.profile import Profile
 from studies.run import Progress
@@ -14,7 +18,18 @@ if TYPE_CHECKING:
     from gpu_backend.engine import CpuEngine
 
 FOLDER = Path("out/profiles")
-Grid = Literal["quick", "standard"]
+
+
+def scenario_of(model: str, overrides: Sequence[str] = ()) -> Scenario:
+    """A scenario to calibrate `model` for when there is none: its engine's settings bound the step shapes that are measured.
+
+    Raises:
+        InputError: an unknown model, or an override that does not fit.
+    """
+    bounds = {"max_model_len": 2048, "max_num_seqs": 64, "max_num_batched_tokens": 1024, "num_gpu_blocks": 2049}
+    workload = {"requests": 1, "arrivals": "all_at_once", "input": 16, "output": 2}
+    document = {"name": "calibration", "model": model, "hardware": "cpu", "engine": bounds, "workload": workload}
+    return scenarios.loads(json.dumps(document), source="calibrate", base=Path.cwd(), overrides=overrides)
 
 
 def calibration(scenario: Scenario, engine: CpuEngine, grid: Grid = "standard", name: str | None = None) -> Calibration:

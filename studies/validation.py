@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 import scenarios
 from calibration import validate as judged
 from calibration.calibrate import Calibration
+from calibration.measure import Grid
 from scenarios.errors import InputError
 from scenarios.schema import Scenario
 from serving.metrics import by_request
@@ -141,7 +142,7 @@ def validate(
     clock: Clock = "device",
     repeats: int = 3,
     profile: Profile | None = None,
-    grid: profiles.Grid = "standard",
+    grid: Grid = "standard",
     ranking: bool = True,
     progress: Progress | None = None,
 ) -> ValidationReport:

@@ -1,0 +1,75 @@
+"""The terminal of a command: results on stdout, messages and signs of life on stderr."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from studies.run import Progress
+    from studies.tables import Table
+
+
+def stdout() -> Console:
+    from rich.console import Console
+
+    return Console()
+
+
+def show_tables(tables: Sequence[Table], sentences: Sequence[str] = ()) -> None:
+    """Prints tables, and below them what they come to."""
+    from studies.report import show_table
+
+    console = stdout()
+    for table in tables:
+        show_table(table, console)
+    for sentence in sentences:
+        console.print(sentence, highlight=False)
+
+
+def print_json(value: Any) -> None:
+    from studies.results import dumps
+
+    print(dumps(value), flush=True)
+
+
+def say(text: str) -> None:
+    """A message for people, beside the results."""
+    print(text, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def spinner(text: str) -> Iterator[None]:
+    """A sign of life on stderr, where somebody looks."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(text):
+        yield
+
+
+@contextmanager
+def progress_bar() -> Iterator[Progress | None]:
+    """A progress bar on stderr; None where nobody looks."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), refresh_per_second=2) as bar:
+        task = bar.add_task("starting", total=1.0)
+        yield lambda what, part: bar.update(task, description=what, completed=part)
