@@ -353,7 +353,7 @@ def _money(out: dict[str, Any], refused: dict[str, str], records: Records, usd_p
     busy = (s["end_ns"] - s["start_ns"]).astype(np.float64)
     rows = np.maximum(s["prefill_tokens"] + s["decode_sequences"], 1)
     prefill = float((busy * (s["prefill_tokens"] / rows)).sum())
-    replicas = len(np.unique(s["replica"]))
+    replicas = int(str(records.info.get("replicas", len(np.unique(s["replica"])))))  # idle ones cost as well
     total = max(duration * 1e9 * replicas, float(busy.sum())) * per_ns
     cached = int(np.maximum(r["cached_tokens"], 0).sum())
     fresh = int(r["prompt_tokens"][r["cached_tokens"] >= 0].sum()) - cached

@@ -20,6 +20,13 @@ from serving.policies import ORDERS
 from serving.request import Request, Status
 
 
+_BARREN = 1000  # preemptions per open request without one token in between: far beyond any run that gets on
+
+
+class LivelockError(RuntimeError):
+    """Requests preempt one another for ever under these settings, as they would in the engine that is modelled."""
+
+
 @dataclass(slots=True)
 class PrefixStats:
     """Prefix-cache look-ups in tokens: each request once at first admission; re-admissions are counted apart."""
@@ -81,6 +88,7 @@ class Scheduler:
         self.queue = WaitingQueue(self.order.key)
         self.prefix = PrefixStats()
         self.step = 0
+        self.barren_preemptions = 0  # since the last token
         # of the step being decided
         self.budget = 0
         self.chunk_limit = 0
@@ -126,6 +134,8 @@ class Scheduler:
         self.chunk_limit = 0 if alone else config.long_prefill_token_threshold
         self.scheduled, self.admitted, self.preempted = [], [], []
         self.batching(self)
+        if self.preempted:
+            self._watch_progress()
         plan = StepPlan(
             step=self.step,
             scheduled=self.scheduled,
@@ -197,6 +207,7 @@ class Scheduler:
         for row in plan.scheduled:
             request = row.request
             if row.samples and request.status is Status.RUNNING:
+                self.barren_preemptions = 0
                 request.num_outputs += 1
                 if request.num_outputs >= request.stops_after(self.config.max_model_len):
                     request.status = Status.FINISHED
@@ -205,6 +216,14 @@ class Scheduler:
         if finished:
             self.running = [request for request in self.running if request.status is Status.RUNNING]
         return finished
+
+    def _watch_progress(self) -> None:
+        self.barren_preemptions += len(self.preempted)
+        if self.barren_preemptions > _BARREN * (len(self.running) + len(self.waiting)):
+            raise LivelockError(
+                f"step {self.step}: {self.barren_preemptions} preemptions without a token: requests of equal rank take "
+                f"each other's blocks for ever. Set scheduler_reserve_full_isl: true, or give them more KV blocks"
+            )
 
     def _cut(self, n: int) -> int:
         return min(n, self.chunk_limit) if self.chunk_limit else n
