@@ -89,7 +89,8 @@ class Deliveries:
                 times = np.concatenate(
                     [[first], clock.decode_end[lo : lo + before], [clock.sampling_end[resume]], late]
                 )
-                if (np.diff(times) > 0).all():
+                # Preempted again, its last token may have ended a recomputed prefill.
+                if (np.diff(times) > 0).all() and times[-1] == self._r["finish_ns"][i]:
                     return times.astype(np.int64)
         return np.linspace(first, int(self._r["finish_ns"][i]), n).astype(np.int64)
 
