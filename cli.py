@@ -145,7 +145,7 @@ def calibrate(
 
     # The engine's settings bound what is measured: --set engine.max_num_seqs=8 and the like.
     scenario = profiles.scenario_of(model, set_ or [])
-    target = out or profiles.FOLDER / f"{scenario.model_spec.name}-{device}.json"
+    target = out or profiles.FOLDER / f"{scenario.model.name}-{device}.json"
     with terminal.progress_bar() as tell:
         engine = backend(scenario, device)
         profile = profiles.measured(

@@ -219,14 +219,6 @@ class Scenario(Section):
         return self
 
     @property
-    def model_spec(self) -> ModelSpec:
-        return self.model
-
-    @property
-    def hardware_spec(self) -> HardwareSpec:
-        return self.hardware
-
-    @property
     def dtype(self) -> str:
         """Precision of the weights, resolved."""
         return self.engine.weight_dtype

@@ -34,7 +34,7 @@ def scenario_of(model: str, overrides: Sequence[str] = ()) -> Scenario:
 
 def calibration(scenario: Scenario, engine: CpuEngine, grid: Grid = "standard", name: str | None = None) -> Calibration:
     """A calibration of `engine` over the step shapes that the scenario can ask for; nothing is measured yet."""
-    model = scenario.model_spec.name
+    model = scenario.model.name
     return Calibration(
         engine,
         name=name or f"{model} on this {engine.info()['device']}",

@@ -40,7 +40,7 @@ def cost_of(scenario: Scenario) -> CostModel:
     """
     if scenario.cost.source == "profile":
         return ProfileCost(load_profile(str(scenario.cost.profile)))
-    return Roofline(scenario.model_spec, scenario.hardware_spec, dtype=scenario.dtype, kv_dtype=scenario.kv_dtype)
+    return Roofline(scenario.model, scenario.hardware, dtype=scenario.dtype, kv_dtype=scenario.kv_dtype)
 
 
 def simulate(
@@ -125,7 +125,7 @@ def backend(scenario: Scenario, device: str = "cpu", clock: Clock = "device") ->
     section = scenario.engine
     return make_engine(
         device,
-        scenario.model_spec,
+        scenario.model,
         scenario.engine_config(),
         dtype=section.dtype,
         kv_dtype=section.kv_cache_dtype,
@@ -159,8 +159,8 @@ def describe(
         "clock": clock,
         "device": device,
         "seed": scenario.seed,
-        "model": scenario.model_spec.name,
-        "hardware": scenario.hardware_spec.name if way == "simulate" else None,
+        "model": scenario.model.name,
+        "hardware": scenario.hardware.name if way == "simulate" else None,
         "replicas": scenario.replicas,
         "router": scenario.router,
         "engine": asdict(config),

@@ -34,7 +34,9 @@ def show_tables(tables: Sequence[Table], sentences: Sequence[str] = ()) -> None:
 def print_json(value: Any) -> None:
     from studies.results import dumps
 
-    print(dumps(value), flush=True)
+    # In one write: a reader that has seen enough may be gone before a second one.
+    sys.stdout.write(dumps(value) + "\n")
+    sys.stdout.flush()
 
 
 def say(text: str) -> None:

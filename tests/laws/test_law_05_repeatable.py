@@ -36,7 +36,7 @@ import scenarios
 from sim.cluster import simulate
 from sim.roofline import Roofline
 scenario = scenarios.loads(sys.argv[1])
-cost = Roofline(scenario.model_spec, scenario.hardware_spec)
+cost = Roofline(scenario.model, scenario.hardware)
 records = simulate(scenario.engine_config(), scenarios.generate(scenario), cost, replicas=scenario.replicas,
                    router=scenario.router)
 digest = hashlib.sha256()

@@ -85,8 +85,8 @@ def test_precisions_resolve_to_names(build: Build) -> None:
 
 def test_a_sheet_may_be_given_or_start_from_a_named_one(build: Build) -> None:
     own = {"name": "mine", "memory_bytes": 64e9, "memory_bandwidth": 1e12, "flops": {"bfloat16": 200e12}}
-    assert build(hardware=own).hardware_spec.name == "mine"
-    changed = build(hardware={"base": "H100", "memory_bandwidth": 4e12}).hardware_spec
+    assert build(hardware=own).hardware.name == "mine"
+    changed = build(hardware={"base": "H100", "memory_bandwidth": 4e12}).hardware
     assert changed.memory_bandwidth == 4e12
     assert changed.flops == CATALOG["H100"].flops
 
@@ -142,6 +142,6 @@ class TestLengthsThatCannotFit:
 def test_the_roofline_takes_a_sheets_assumptions(build: Build) -> None:
     shape = StepShape(prefill=((512, 0),), sampled=1)
     scenario = build(hardware={"base": "H100", "compute_efficiency": 0.375, "step_overhead": 0.5})
-    slow = Roofline(scenario.model_spec, scenario.hardware_spec)
-    base = Roofline(scenario.model_spec, hardware("H100"))
+    slow = Roofline(scenario.model, scenario.hardware)
+    base = Roofline(scenario.model, hardware("H100"))
     assert slow.step_ns(shape) > base.step_ns(shape) + 0.49e9

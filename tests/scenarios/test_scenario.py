@@ -108,7 +108,7 @@ def test_model_may_be_a_config_and_is_written_out_whole(tmp_path: Path, good: st
     file = tmp_path / "s.yaml"
     file.write_text(good.replace("model: qwen3-tiny", "model: config.json"))
     scenario = scenarios.load(file)
-    assert scenario.model_spec.name == "mine"
+    assert scenario.model.name == "mine"
     assert scenarios.loads(scenario.to_yaml()) == scenario
     file.write_text(good.replace("model: qwen3-tiny", "model: no/config.json"))
     with pytest.raises(scenarios.InputError, match="no such file"):
