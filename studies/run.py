@@ -36,11 +36,24 @@ def cost_of(scenario: Scenario) -> CostModel:
     """The step costs that the scenario asks for.
 
     Raises:
-        InputError: there is no such profile.
+        InputError: there is no such profile, or it is of another model.
     """
     if scenario.cost.source == "profile":
-        return ProfileCost(load_profile(str(scenario.cost.profile)))
+        return profile_cost(load_profile(str(scenario.cost.profile)), scenario)
     return Roofline(scenario.model, scenario.hardware, dtype=scenario.dtype, kv_dtype=scenario.kv_dtype)
+
+
+def profile_cost(profile: Profile, scenario: Scenario) -> ProfileCost:
+    """The step costs of a profile, for a scenario of the model that was measured.
+
+    Raises:
+        InputError: another model's.
+    """
+    if profile.model != scenario.model.name:
+        raise InputError(
+            f"profile {profile.name}: holds step costs of {profile.model}, but the scenario serves {scenario.model.name}"
+        )
+    return ProfileCost(profile)
 
 
 def simulate(

@@ -19,12 +19,11 @@ from scenarios.schema import Scenario
 from serving.metrics import by_request
 from serving.records import Records
 from sim.profile import Profile
-from sim.profile_cost import ProfileCost
 from sim.replay import replay
 from studies import html, profiles, report, results, tables
 from studies.binding import binding
 from studies.results import Run
-from studies.run import Clock, Progress, backend, execute, simulate
+from studies.run import Clock, Progress, backend, execute, profile_cost, simulate
 from studies.tables import Table
 
 BATCHINGS = ("chunked", "prefill_first", "static")
@@ -156,6 +155,8 @@ def validate(
     """
     if repeats < 1:
         raise InputError(f"--repeats: found {repeats}, at least 1 is needed")
+    if profile is not None:
+        profile_cost(profile, scenario)  # refused before any work
     workload = scenarios.generate(scenario)
     engine = backend(scenario, device, clock)
     variants = variants_of(scenario) if ranking else {}
@@ -184,7 +185,7 @@ def validate(
     if between is not None:
         profile = between.finish()
     assert profile is not None
-    cost = ProfileCost(profile)
+    cost = profile_cost(profile, scenario)
     predicted = {name: simulate(variant, workload=workload, cost=cost) for name, variant in queue.items()}
     executed = live[""]
     for run in executed:

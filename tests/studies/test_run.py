@@ -69,6 +69,15 @@ def test_a_profile_named_in_a_scenario_is_what_steps_cost(profile, tmp_path):
     assert simulate(alone).summary["mean_tpot_ms"] == pytest.approx(3.1)
 
 
+def test_a_profile_of_another_model_is_refused(profile, tmp_path):
+    path = profile.save(tmp_path / "p.json")
+    other = ["model=Qwen3-0.6B", "cost.source=profile", f"cost.profile={path}"]
+    other = scenarios.load("demo", overrides=[*SMALL, *other])
+    for run in (simulate, lambda scenario: validate(scenario, profile=profile)):
+        with pytest.raises(InputError, match=r"qwen3-tiny.*Qwen3-0\.6B"):
+            run(other)
+
+
 def test_shared_prefixes_survive_a_result_folder(scenario, tmp_path):
     run = simulate(scenario)
     results.save(run, tmp_path / "out")
