@@ -168,6 +168,14 @@ class FastScheduler:
         self.base_max = found = max((r.base for r in self.running if r is not self.partial), default=0)
         return found
 
+    @property
+    def first_may_hit_more(self) -> bool:
+        """The first in the queue quotes an answer that is being written, so what it finds in the cache grows by the step."""
+        if self.cache is None or not self.waiting:
+            return False
+        writers = self.cache.writers
+        return any(node.key in writers for node in self.waiting[0].text.nodes)
+
     def outputs_of(self, request: Request, in_flight: bool) -> int:
         """Answer tokens that a request has now; `in_flight`: those of the step decided last are not out yet."""
         if request in self.running and request is not self.partial:

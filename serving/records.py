@@ -233,7 +233,7 @@ def gather(
             found.append(np.column_stack([np.full(len(pairs), log.replica, dtype=np.int64), pairs]))
         return np.concatenate(found)
 
-    info = {"leaps": sum(len(log.leaps) for log in logs) // len(_LEAP), **info}
+    info = {"replicas": len(logs), "leaps": sum(len(log.leaps) for log in logs) // len(_LEAP), **info}
     return Records(
         requests=requests.arrays(),
         steps=steps,

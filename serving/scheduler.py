@@ -19,7 +19,6 @@ from serving.plan import Admission, Scheduled, StepPlan, StepShape
 from serving.policies import ORDERS
 from serving.request import Request, Status
 
-
 _BARREN = 1000  # preemptions per open request without one token in between: far beyond any run that gets on
 
 

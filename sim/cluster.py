@@ -14,6 +14,7 @@ import numpy as np
 import simpy
 from simpy.events import NORMAL, Event, EventPriority
 
+from scenarios.errors import InputError
 from scenarios.workload import Workload
 from serving.config import EngineConfig
 from serving.fast_scheduler import FastScheduler
@@ -21,7 +22,7 @@ from serving.plan import Executor
 from serving.records import Records, RequestLog, StepLog, gather
 from serving.request import Request, Status
 from serving.routing import ROUTERS, Router
-from serving.scheduler import Scheduler
+from serving.scheduler import LivelockError, Scheduler
 from sim.cost import CostModel
 from sim.fast_replica import FastReplica
 from sim.replica import AnyReplica, CostExecutor, Replica
@@ -89,7 +90,10 @@ def _run(
     run = _Run(engine, workload, requests, ROUTERS[router](), horizon_ns)
     run.replicas = [make(number, requests, logs[number], run.react if reacts else None) for number in range(replicas)]
     run.observed = reacts
-    run.go()
+    try:
+        run.go()
+    except LivelockError as error:
+        raise InputError(f"engine: {error}") from error
     return gather(requests, logs, workload.tenant, workload.session, workload.tenants, {"rejected": run.reasons})
 
 

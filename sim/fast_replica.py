@@ -198,6 +198,7 @@ class FastReplica:
         """A step of which prompts, a queue or preemptions are part; returns when it ends.
 
         Whoever waits after a step that admitted nobody waits for a decode to end, since nothing else changes: a leap until then.
+        (But for one who waits for blocks and quotes an answer that is being written.)
         """
         scheduler, steps, cost = self.scheduler, self.steps, self.cost
         self.first = len(steps.end_ns)
@@ -223,7 +224,8 @@ class FastReplica:
             if not scheduler.preempted:
                 if not sequences:
                     raise RuntimeError(f"the scheduler has work but schedules nothing (step {step})")
-                goes_on = self.leaps and end < bound and scheduler.finishes[0][0] > step
+                quiet = self.leaps and end < bound and scheduler.finishes[0][0] > step
+                goes_on = quiet and not scheduler.first_may_hit_more
         # Nobody is admitted in a step that preempts, so the next may differ. (Without rows it only made room.)
         for request in scheduler.preempted:
             steps.preempted += step, request.index

@@ -6,6 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from serving.config import EngineConfig
+from serving.request import Request
+from serving.scheduler import LivelockError, Scheduler
 from tests.serving.driver import Engine, on
 
 ROOT = Path(__file__).parents[2]
@@ -119,3 +124,26 @@ def test_trap_a_wrong_block_count_changes_a_saturated_run(engine: Engine) -> Non
         return len(fresh.drain())
 
     assert steps(90) > 1.05 * steps(100)
+
+
+def test_requests_that_preempt_one_another_for_ever_end_with_a_message() -> None:
+    """Equal rank and admission by the first chunk alone: neither gets on, in the engine that is modelled either."""
+    config = EngineConfig(
+        num_gpu_blocks=9,
+        block_size=4,
+        max_num_batched_tokens=21,
+        long_prefill_token_threshold=3,
+        enable_prefix_caching=False,
+        policy="priority",
+        scheduler_reserve_full_isl=False,
+    )
+    scheduler = Scheduler(config)
+    for i, (prompt, output) in enumerate(((17, 7), (12, 17), (1, 13))):
+        scheduler.add(Request(i, ((f"text{i}", prompt),), output))
+
+    def drain() -> None:
+        while scheduler.has_work:
+            scheduler.update(scheduler.schedule())
+
+    with pytest.raises(LivelockError, match="scheduler_reserve_full_isl: true"):
+        drain()

@@ -70,11 +70,14 @@ def random_workload(rng: np.random.Generator) -> Workload:
         think[n // 2 :] = int(rng.integers(0, 2)) * 10 * MS
         arrivals = np.where(follows >= 0, -1, arrivals)
     offset, keys, tokens = None, [], None
-    if rng.random() < 0.4:
-        offset = np.arange(n + 1, dtype=np.int64) * 2
-        keys = [key for i in range(n) for key in (f"system{rng.integers(3)}", f"user{i}")]
+    if rng.random() < 0.5:
+        # Some prompts quote the answer of any other request, which may be running, over or still to come.
+        offset = np.arange(n + 1, dtype=np.int64) * 3
+        quoted = rng.integers(0, n, n)
+        keys = [k for i in range(n) for k in (f"system{rng.integers(3)}", f"out:{quoted[i]}", f"user{i}")]
         shared = np.minimum(prompts, int(rng.integers(0, 200)))
-        tokens = np.stack([shared, prompts - shared], axis=1).ravel()
+        quotes = np.minimum(prompts - shared, rng.integers(0, 2, n) * outputs[quoted] * int(rng.integers(0, 2)))
+        tokens = np.stack([shared, quotes, prompts - shared - quotes], axis=1).ravel()
     zeros = np.zeros(n, dtype=np.int64)
     return Workload(
         arrivals,
@@ -104,7 +107,7 @@ def random_deployment(seed: int) -> Deployment:
         num_gpu_blocks=blocks,
         block_size=block_size,
         max_num_seqs=int(rng.choice([2, 8, 64])),
-        max_num_batched_tokens=int(rng.choice([64, 300, 2048])),
+        max_num_batched_tokens=int(rng.choice([64, 300, 2048, 65])),
         enable_prefix_caching=bool(rng.random() < 0.6),
         watermark=float(rng.choice([0, 0, 0.05])),
         scheduler_reserve_full_isl=bool(rng.random() < 0.8),
