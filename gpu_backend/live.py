@@ -37,7 +37,7 @@ class _Clients:
                 self._plan(i, int(workload.arrival_ns[i]))
         else:
             self.next_row = iter(first)
-            for _ in range(workload.concurrency):
+            for _ in range(min(workload.concurrency, len(first))):
                 self._send_next(0, first=True)
 
     def _plan(self, row: int, at: int) -> None:

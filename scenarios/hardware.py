@@ -12,6 +12,21 @@ from scenarios.errors import InputError, unknown
 
 GIB = float(2**30)
 
+_BOUNDS: Mapping[str, tuple[float, float, str]] = {
+    # What any device of today is far inside of, so that a wrong unit is told and no cost overflows.
+    "memory_bytes": (1e6, 1e16, " bytes"),
+    "memory_bandwidth": (1e6, 1e18, " bytes/s"),
+    "usd_per_hour": (0, 1e6, " USD"),
+    "compute_efficiency": (1e-3, 1, ""),
+    "attention_efficiency": (1e-3, 1, ""),
+    "memory_efficiency": (1e-3, 1, ""),
+    "step_overhead": (0, 60, " seconds"),
+    "sequence_overhead": (0, 60, " seconds"),
+    "layer_overhead": (0, 60, " seconds"),
+    "reserve_bytes": (0, 1e16, " bytes"),
+    "kv_cache_bytes": (1, 1e16, " bytes"),
+}
+
 
 @dataclass(frozen=True)
 class HardwareSpec:
@@ -55,17 +70,10 @@ class HardwareSpec:
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=False, allow_inf_nan=False)
 
     def __post_init__(self) -> None:
-        for name in ("memory_bytes", "memory_bandwidth"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be above 0, found {getattr(self, name)}")
-        for name in ("usd_per_hour", "step_overhead", "sequence_overhead", "layer_overhead", "reserve_bytes"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} must not be negative, found {getattr(self, name)}")
-        for name in ("compute_efficiency", "attention_efficiency", "memory_efficiency"):
-            if not 0 < getattr(self, name) <= 1:
-                raise ValueError(f"{name} is a share above 0 and up to 1, found {getattr(self, name)}")
-        if self.kv_cache_bytes is not None and not self.kv_cache_bytes > 0:
-            raise ValueError(f"kv_cache_bytes must be above 0, found {self.kv_cache_bytes}")
+        for name, (least, most, unit) in _BOUNDS.items():
+            value = getattr(self, name)
+            if value is not None and not least <= value <= most:
+                raise ValueError(f"{name} must be between {least:g} and {most:g}{unit}, found {value}")
         if "bfloat16" not in self.flops:
             raise ValueError("flops needs an entry bfloat16")
         for dtype, peak in self.flops.items():
@@ -73,8 +81,8 @@ class HardwareSpec:
                 raise ValueError(
                     unknown("precision in flops", dtype, ("float32", "bfloat16", "float16", "fp8", "int8"))
                 )
-            if not peak > 0:
-                raise ValueError(f"flops of {dtype} must be above 0, found {peak}")
+            if not 1e6 <= peak <= 1e20:
+                raise ValueError(f"flops of {dtype} must be between 1e+06 and 1e+20 FLOP/s, found {peak}")
 
     @property
     def takes_large_batches(self) -> bool:

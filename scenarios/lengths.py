@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from pathlib import Path
 from statistics import NormalDist
 from typing import Annotated, Any, Literal
@@ -176,8 +177,8 @@ class Empirical(_Bounded):
         if self.weights is not None:
             if self.values is None or len(self.weights) != len(self.values):
                 raise misplaced(f"found {len(self.weights)} weights for {len(self.values or ())} values", "weights")
-            if not sum(self.weights) > 0:
-                raise misplaced("the weights sum to 0", "weights")
+            if not 0 < sum(self.weights) < math.inf:
+                raise misplaced(f"the weights sum to {sum(self.weights):g}", "weights")
         if self.file is not None:
             read_values(self.file, self.column)
         return self

@@ -83,7 +83,7 @@ class Tenant(Section):
 
     name: str = Field(min_length=1)
     weight: float = Field(default=1.0, gt=0, le=1e9)
-    priority: int = 0
+    priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] = 0
 
 
 class WorkloadSpec(Section):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,7 +52,7 @@ def _rows(text: str, path: Path) -> tuple[list[dict[str, Any]], Ints]:
     lines = np.array([number for number, _ in written], dtype=np.int64)
     try:
         rows = json.loads("[" + ",".join(line for _, line in written) + "]")
-    except (json.JSONDecodeError, RecursionError):
+    except (ValueError, RecursionError):  # JSON errors are ValueErrors, and so are numbers of thousands of digits
         rows = []
     if len(rows) != len(written) or not all(type(row) is dict for row in rows):
         raise _first_broken(written, path)
@@ -67,6 +66,8 @@ def _first_broken(written: list[tuple[int, str]], path: Path) -> InputError:
         except json.JSONDecodeError as error:
             end = "; a truncated file?" if number == written[-1][0] else ""
             return InputError(f"{path}: line {number}: not valid JSON: {error.msg}, column {error.colno}{end}")
+        except (RecursionError, ValueError):
+            return InputError(f"{path}: line {number}: not a row of a trace: too deeply nested, or a number too long")
         if not isinstance(row, dict):
             return InputError(
                 f"{path}: line {number}: found {str(row)[:40]!r}, but a JSON object is needed on every line"
@@ -75,7 +76,7 @@ def _first_broken(written: list[tuple[int, str]], path: Path) -> InputError:
 
 
 def _is_time(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
+    return type(value) in (int, float) and abs(value) < 1e18  # false for NaN
 
 
 def _is_count(value: Any) -> bool:

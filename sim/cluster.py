@@ -128,7 +128,7 @@ class _Run:
             next(arrivals)
         else:
             self.next_row = iter(first.tolist())
-            for _ in range(workload.concurrency):
+            for _ in range(min(workload.concurrency, len(first))):
                 self._send_next(first=True)
         if self.horizon_ns is None:
             self.env.run()
