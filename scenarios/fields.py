@@ -113,8 +113,8 @@ def parse_positive_rate(value: object) -> float:
     rate = parse_rate(value)
     if rate == 0:
         raise ValueError("found 0, but a rate must be above 0; for everything at once write arrivals: all_at_once")
-    if not 1e-100 <= rate <= 1e9:
-        raise ValueError(f"found {rate:g}, but a rate must be between 1e-100 and 1e9 a second")
+    if not 1e-300 <= rate <= 1e9:
+        raise ValueError(f"found {rate:g}, but a rate must be between 1e-300 and 1e9 a second")
     return rate
 
 
