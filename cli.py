@@ -133,6 +133,7 @@ def execute(
 def calibrate(
     model: Annotated[str, typer.Option(help="A model of the catalog, or a Hugging Face config.json.")],
     device: Device = "cpu",
+    clock: Clock = "device",
     out: Annotated[Path | None, typer.Option(help="The profile's file; default out/profiles/NAME.json.")] = None,
     set_: Set = None,
     quick: Annotated[bool, typer.Option("--quick", help="A coarse grid: seconds instead of minutes.")] = False,
@@ -147,7 +148,7 @@ def calibrate(
     scenario = profiles.scenario_of(model, set_ or [])
     target = out or profiles.FOLDER / f"{scenario.model.name}-{device}.json"
     with terminal.progress_bar() as tell:
-        engine = backend(scenario, device)
+        engine = backend(scenario, device, clock)  # type: ignore[arg-type]
         profile = profiles.measured(
             scenario, engine, grid="quick" if quick else "standard", repeats=repeats, name=target.stem, progress=tell
         )

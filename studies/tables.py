@@ -225,6 +225,8 @@ def profile_table(profile: Profile) -> Table:
         f"{len(profile.measurements)} shapes: 1 to {domain.tokens.max} tokens, up to {domain.decode_sequences.max} decodes "
         f"with {domain.decode_context.max:,} tokens of context; {len(profile.outliers)} outlying repeats"
     )
+    for jump in profile.jumps:
+        note += f"\n{jump.kind} of {abs(jump.ns) / 1e6:.2g} ms between {jump.tokens_from} and {jump.tokens_to} tokens"
     return Table(f"Profile {profile.name}", ("steps", "shapes", "MAPE", "mean error", "worst"), rows, note)
 
 

@@ -151,14 +151,16 @@ def validate(
     fast and slow minutes of the machine; no execution is ever fitted.
 
     Raises:
-        InputError: fewer than one repeat, or the backend cannot run it.
+        InputError: fewer than one repeat, the backend cannot run it, or the profile is of another kind of run.
     """
     if repeats < 1:
         raise InputError(f"--repeats: found {repeats}, at least 1 is needed")
     if profile is not None:
         profile_cost(profile, scenario)  # refused before any work
-    workload = scenarios.generate(scenario)
     engine = backend(scenario, device, clock)
+    if profile is not None:
+        _same_kind(profile, engine.info())
+    workload = scenarios.generate(scenario)
     variants = variants_of(scenario) if ranking else {}
     queue = {"": scenario} | variants
     # Variants go round by round, so that a slow minute of the machine meets all of them.
@@ -270,6 +272,22 @@ def variants_of(scenario: Scenario) -> dict[str, Scenario]:
             name = f"{batching}, prefix cache {'on' if cache else 'off'}"
             found[name] = scenario.model_copy(update={"engine": section, "name": f"{scenario.name}: {name}"})
     return found
+
+
+def _same_kind(profile: Profile, engine: dict[str, object]) -> None:
+    """A profile says something only of runs of the kind that it was measured in.
+
+    Raises:
+        InputError: it was measured on another device, by another clock, or with other threads.
+    """
+    source = profile.source
+    measured = {"device": source.device, "clock": source.clock, "threads": source.threads}
+    for name, value in measured.items():
+        if value != engine[name]:
+            raise InputError(
+                f"profile {profile.name}: {name}: measured with {value}, but this run has {engine[name]}; "
+                f"leave --profile out to measure now"
+            )
 
 
 def _schedule(runs: Sequence[Run], workload: Any, scenario: Scenario) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def profile():
         tokens=wide, prefill_query=wide, prefill_context=wide, decode_sequences=wide, decode_context=wide, sampled=wide
     )
     return Profile(
-        name="round", created="2025-01-01", source=Source(device="cpu", clock="cpu"), model="qwen3-tiny", dtype="float32",
+        name="round", created="2025-01-01", source=Source(device="cpu", clock="cpu", threads=1), model="qwen3-tiny", dtype="float32",
         kv_dtype="float32", domain=domain, dense=((0, 3e6), (100, 13e6)), coefficients=Coefficients(), data_hash="none",
     )  # fmt: skip
 
@@ -120,6 +120,13 @@ def test_the_horizon_of_a_scenario_ends_its_execution_on_both_clocks(clock):
     run = execute(scenarios.load("demo", overrides=[*TINY[2:], *late]), clock=clock)
     assert run.summary["submitted"] <= 1
     assert run.summary["never_sent"] >= 1
+
+
+def test_a_profile_of_another_kind_of_run_is_refused(profile):
+    pytest.importorskip("torch", reason="the real engine (extra `gpu`) is not installed")
+    real_time = profile.model_copy(update={"source": profile.source.model_copy(update={"clock": "wall"})})
+    with pytest.raises(InputError, match="clock: measured with wall, but this run has cpu"):
+        validate(scenarios.load("demo", overrides=TINY), profile=real_time)
 
 
 def test_validation_keeps_its_layers_apart(profile, tmp_path):
