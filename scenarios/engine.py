@@ -125,6 +125,12 @@ class Engine(Section):
                     "engine", "max_model_len",
                 )  # fmt: skip
             window = min(window, capacity)
+        elif model.weight_bytes(self.weight_dtype) > hardware.memory_bytes:
+            raise misplaced(
+                f"{model.name} in {self.weight_dtype} has {model.weight_bytes(self.weight_dtype) / 1e9:.1f} GB of weights, "
+                f"{hardware.name} has {hardware.memory_bytes / 1e9:.1f} GB of memory",
+                "model",
+            )
         defaults = preset.cpu if hardware.is_cpu else preset.large if hardware.takes_large_batches else preset.small
         budget = self.max_num_batched_tokens
         if budget is None:

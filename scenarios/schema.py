@@ -153,10 +153,17 @@ def _profile_or_digest(profile: str | None, info: SerializationInfo) -> str | No
 
 class Cost(Section):
     """Where step durations come from: `roofline` (sheet and architecture) or a measured `profile` (a path, or the name of
-    a shipped one)."""
+    a shipped one). Naming a profile is enough: `cost: {profile: mine.json}`."""
 
     source: Literal["roofline", "profile"] = "roofline"
     profile: Annotated[str | None, PlainSerializer(_profile_or_digest)] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _profile_is_a_source(cls, given: Any) -> Any:
+        if isinstance(given, Mapping) and given.get("profile") is not None and "source" not in given:
+            return {**given, "source": "profile"}
+        return given
 
     @field_validator("profile")
     @classmethod
@@ -172,6 +179,8 @@ class Cost(Section):
     def _has_profile(self) -> Cost:
         if self.source == "profile" and not self.profile:
             raise misplaced("is required and missing where source is profile", "profile")
+        if self.source == "roofline" and self.profile:
+            raise misplaced("found roofline beside a profile; leave one of them out", "source")
         return self
 
 

@@ -47,11 +47,16 @@ def profile_cost(profile: Profile, scenario: Scenario) -> ProfileCost:
     """The step costs of a profile, for a scenario of the model that was measured.
 
     Raises:
-        InputError: another model's.
+        InputError: another model's, or another kind of hardware's.
     """
     if profile.model != scenario.model.name:
         raise InputError(
             f"profile {profile.name}: holds step costs of {profile.model}, but the scenario serves {scenario.model.name}"
+        )
+    if (profile.source.device == "cpu") != scenario.hardware.is_cpu:
+        raise InputError(
+            f"profile {profile.name}: was measured on {profile.source.device}, but the scenario's hardware is "
+            f"{scenario.hardware.name}"
         )
     return ProfileCost(profile)
 
