@@ -101,7 +101,7 @@ def _inside(path: str, outer: str) -> bool:
 def _override(data: dict[str, Any], text: str) -> Location:
     """Sets one value in the document; returns where."""
     path, equals, value = text.partition("=")
-    parts = tuple(int(p) if p.isdigit() else p for p in path.replace("[", ".").replace("]", "").strip().split("."))
+    parts = tuple(int(p) if p.isdecimal() else p for p in path.replace("[", ".").replace("]", "").strip().split("."))
     if not equals or "" in parts or isinstance(parts[0], int):
         raise InputError(f"--set {text}: write a path and a value, such as engine.max_num_seqs=64")
     _put(data, parts, documents.parse(value, f"--set {text}"), f"--set {text}")

@@ -70,7 +70,8 @@ class RecordedTrace:
 def nanoseconds(times: NDArray[np.float64] | Ints, unit: str, path: Path) -> Ints:
     """Times of a trace, from its earliest on. The origin goes first: seconds since 1970 times 1e9 leave no digits."""
     since = times - times.min()
-    if not since.max() * (_NS[unit] / 1e9) <= CENTURY:
+    span = float(times.max()) - float(times.min())  # of whole numbers, `since` may have wrapped around
+    if not span * (_NS[unit] / 1e9) <= CENTURY:
         raise InputError(f"{path}: its times span more than a hundred years in {unit}; is the time unit right?")
     times_ns: Ints = np.rint(since * float(_NS[unit])).astype(np.int64)
     return times_ns

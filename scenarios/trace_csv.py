@@ -101,6 +101,8 @@ class _Table:
         allowed = "a time such as 2023-11-16 18:17:03.9799600"
         if min(map(len, values)) < 19:
             raise self._refuse(name, lambda v: len(v) < 19, allowed)
+        if not all("1970" <= value[:4] <= "2200" for value in values):  # nanoseconds would wrap around
+            raise self._refuse(name, lambda v: not "1970" <= v[:4] <= "2200", allowed)
         if values[0].endswith(("+00:00", "Z")):
             values = [value.removesuffix("+00:00").removesuffix("Z") for value in values]
         try:

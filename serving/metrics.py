@@ -7,6 +7,7 @@ None and its reason stands under `refused`; nothing is ever 0 or infinite for wa
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -101,7 +102,9 @@ def effective_samples(values: ArrayLike) -> float:
 def samples_needed(p: float) -> int:
     """Fewest independent samples whose [min, max] holds percentile p with 95 % confidence: 59 for p95, 299 for p99."""
     q = p / 100.0
-    n = 1
+    if not 0.0 < q < 1.0:
+        return sys.maxsize  # no sample holds the end of a distribution
+    n = max(1, int(math.log(1.0 - CONFIDENCE) / math.log(max(q, 1.0 - q))))  # but for the other, smaller end
     while 1.0 - q**n - (1.0 - q) ** n < CONFIDENCE:
         n += 1
     return n

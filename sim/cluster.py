@@ -136,6 +136,8 @@ class _Run:
             self.env.run(until=end)
         for replica in self.replicas:
             replica.advance(end)
+            if self.horizon_ns is None and replica.has_work:
+                raise InputError("the run lasts longer than the clock can count (146 years); are the step costs right?")
             replica.close_open(end)
 
     def _arrivals(self, rows: list[int], times: list[int]) -> Generator[None, Event, None]:
