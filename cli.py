@@ -97,6 +97,7 @@ def run(
     folder = _folder(out, save_result or save_detailed, loaded.name)
     with terminal.spinner("simulating"):
         done = simulate(loaded, percentiles=wanted)
+    done.info["set"] = overrides
     _finish(done, folder, as_json, save_detailed)
 
 
@@ -126,6 +127,7 @@ def execute(
     folder = _folder(out, save_detailed, loaded.name)
     with terminal.progress_bar() as tell:
         done = run_on(loaded, device=device, clock=clock, percentiles=wanted, progress=tell)  # type: ignore[arg-type]
+    done.info["set"] = overrides
     _finish(done, folder, as_json, save_detailed)
 
 
@@ -382,11 +384,9 @@ def _finish(done: Run, folder: Path | None, as_json: bool, detailed: bool) -> No
     from studies import results
 
     if folder is not None:
-        from serving.metrics import arrays
-        from studies import html, report
+        from studies import report
 
-        extra = arrays(done.records) if detailed else {}
-        results.save(done, folder, extra=extra, texts={"report.html": html.render(report.page(done))})
+        report.save(done, folder, detailed=detailed)
         terminal.say(f"wrote {folder}")
     if as_json:
         terminal.print_json(results.document(done))

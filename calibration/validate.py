@@ -29,14 +29,6 @@ HEADLINES = ("mean_ttft_ms", "mean_tpot_ms", "mean_e2el_ms", "output_throughput"
 
 TAILS = tuple(f"p{p}_{metric}_ms" for metric in ("ttft", "tpot", "e2el") for p in (50, 90, 95, 99))
 
-NOT_MODELLED = (
-    "residual noise of step times: predictions use the fitted mean",
-    "host work outside the steps (tokenizer, HTTP, scheduling of the next batch) in real time",
-    "other load on the machine",
-    "skew of contexts inside one batch beyond their sum",
-    "sampling parameters, structured output, LoRA adapters, multimodal input",
-)
-
 
 class OutcomeRow(NamedTuple):
     """One metric. error: (simulated - live) / live, signed; live is the mean of the repeats. noise: largest relative

@@ -15,6 +15,7 @@ from serving.batching import BATCHINGS
 from serving.policies import ORDERS
 from serving.routing import ROUTERS
 from studies import figures, tables
+from studies.limits import NOT_MODELLED
 from studies.report import CDFS, cards, slo_of
 from studies.results import Run
 from studies.run import simulate
@@ -101,7 +102,7 @@ def show(run: Run) -> None:
     """Cards, the sentence that names the bottleneck, figures and tables of one run."""
     st.caption(tables.heading(run))
     st.info(run.info["binding"]["sentence"], icon=":material/speed:")
-    headlines = cards(run)
+    headlines = cards(run.summary)
     for row in (headlines[:4], headlines[4:]):
         for column, (value, text) in zip(st.columns(4), row, strict=False):
             column.metric(text, value, border=True)
@@ -122,7 +123,7 @@ def show(run: Run) -> None:
             if table.note:
                 st.caption(table.note)
     with st.expander("What is not modelled"):
-        st.markdown("\n".join(f"- {line}" for line in tables.NOT_MODELLED))
+        st.markdown("\n".join(f"- {line}" for line in NOT_MODELLED))
 
 
 def draw(title: str, figure: dict[str, Any], key: str) -> None:

@@ -1,20 +1,30 @@
 """Runs for people: simulate, execute, compare and validate scenarios, with reports and figures.
 
-run = studies.simulate(scenarios.load("demo"))
+run = studies.simulate("demo")
 run.summary["mean_ttft_ms"]
+studies.save(run, "out/demo")
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from studies.comparison import compare
-    from studies.results import Run
+    from studies.report import save
+    from studies.results import Run, load
     from studies.run import execute, simulate
     from studies.validation import validate
 
-__all__ = ["Run", "compare", "execute", "simulate", "validate"]
+__all__ = ["Run", "compare", "execute", "load", "save", "simulate", "validate"]
 
-_HOMES = {"Run": "results", "compare": "comparison", "execute": "run", "simulate": "run", "validate": "validation"}
+_HOMES = {
+    "Run": "results",
+    "compare": "comparison",
+    "execute": "run",
+    "load": "results",
+    "save": "report",
+    "simulate": "run",
+    "validate": "validation",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -26,3 +36,7 @@ def __getattr__(name: str) -> Any:
     found = getattr(importlib.import_module(f"studies.{_HOMES[name]}"), name)
     globals()[name] = found
     return found
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -10,12 +10,15 @@ import numpy as np
 
 from calibration.features import steps_to_shapes
 from serving.config import EngineConfig
+from serving.metrics import latencies
 from serving.plan import StepShape
 from serving.records import Records
+from serving.request import Status
 from sim.cost import CostModel
 
 SAMPLES = 240  # steps whose terms are evaluated, at equal distances of busy time: shares to about one percent
 FULL = 0.95  # share of KV blocks from which memory counts as full
+NOTICED = 0.1  # share of TTFT from which queue time is spoken of
 QUEUE = 0.2  # share of busy time with somebody waiting from which a run counts as queueing
 
 
@@ -54,14 +57,16 @@ def binding(records: Records, engine: EngineConfig, cost: CostModel | None, dura
 
     busy: share of the run in which an engine computed. batch: requests that run at once, mean of busy time.
     waiting: share of busy time with somebody in the queue. cause: `kv`, `sequences`, `tokens`, or `other`, of the steps
-    with a queue; None without one. terms: `cost_shares` of busy time. sentence: the same in words.
+    with a queue; None without one. queue_p90, ttft_p90: seconds, None without a scheduled request. terms: `cost_shares` of
+    busy time. sentence: the same in words, rejected requests first.
     """
     steps = records.steps
     taken = (steps["end_ns"] - steps["start_ns"]).astype(np.float64)
     total = float(taken.sum())
     out: dict[str, Any] = {"busy": None, "waiting": None, "cause": None, "terms": {}, "extrapolated": 0.0}
+    out["rejected"] = int((records.requests["status"] == Status.REJECTED).sum())
     if not duration or not total:
-        out["sentence"] = "Nothing ran, so nothing binds."
+        out["sentence"] = _rejected(records, out["rejected"]) + "Nothing ran, so nothing binds."
         return out
     replicas = len(np.unique(steps["replica"]))
     out["busy"] = min(1.0, total / (duration * 1e9 * replicas))
@@ -74,8 +79,18 @@ def binding(records: Records, engine: EngineConfig, cost: CostModel | None, dura
         shapes = sampled_shapes(records)
         out["terms"] = cost_shares(shapes, cost)
         out["extrapolated"], out["extrapolation"] = extrapolated(shapes, cost)
-    out["sentence"] = _sentence(out, engine)
+    seconds = latencies(records)
+    for name in ("queue", "ttft"):
+        out[f"{name}_p90"] = float(np.percentile(seconds[name], 90)) if len(seconds[name]) else None
+    out["sentence"] = _rejected(records, out["rejected"]) + _sentence(out, engine)
     return out
+
+
+def _rejected(records: Records, count: int) -> str:
+    """What comes before all else: a run that turned requests away is not as good as the figures of the others."""
+    if not count:
+        return ""
+    return f"{count:,} of {len(records.requests['status']):,} requests are rejected: no empty engine could hold them. "
 
 
 def _cause(steps: dict[str, Any], weight: Any, engine: EngineConfig) -> str:
@@ -90,6 +105,10 @@ def _cause(steps: dict[str, Any], weight: Any, engine: EngineConfig) -> str:
     return best if shares[best] > 0.25 * float(weight.sum()) else "other"
 
 
+def _span(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 10 else f"{seconds * 1e3:.3g} ms"
+
+
 def _sentence(found: dict[str, Any], engine: EngineConfig) -> str:
     causes = {
         "kv": f"KV memory is full ({engine.usable_blocks * engine.block_size:,} tokens)",
@@ -101,7 +120,15 @@ def _sentence(found: dict[str, Any], engine: EngineConfig) -> str:
     if cause:
         said = f"The queue binds: somebody waits in {waiting:.0%} of the busy time, mostly because {causes[cause]}."
     else:
-        some = f"Somebody waits in only {waiting:.0%} of the busy time" if waiting >= 0.005 else "Nobody waits"
+        queue, ttft = found["queue_p90"], found["ttft_p90"]
+        delayed = bool(queue and ttft and queue > NOTICED * ttft)
+        step = "the wait for the running step to end"
+        if waiting >= 0.005:
+            some, step = f"Somebody is still in the queue in only {waiting:.0%} of the busy time", f"that and {step}"
+        else:
+            some = "Every request enters the next step" if delayed else "Nobody waits"
+        if delayed:
+            some += f"; queue time (p90 {_span(queue)} of {_span(ttft)} TTFT) is {step}"
         said = (
             f"{some}, so latency is step time: {found['batch']:.1f} requests run at once on average, "
             f"and engines are busy {busy:.0%} of the time."

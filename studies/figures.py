@@ -219,7 +219,7 @@ def batch_composition(records: Records, bins: int = 200) -> Figure:
 def predicted_against_measured(
     predicted: Records, measured: Records, metric: str = "e2el", points: int = POINTS
 ) -> Figure:
-    """One dot a request that finished in both runs: measured on x, predicted on y, the diagonal is agreement."""
+    """One dot a request that finished in both runs: executed on x, simulated on y, the diagonal is agreement."""
     title, unit, factor = LATENCY_AXES[metric]
     x, y = by_request(measured, metric) * factor, by_request(predicted, metric) * factor
     rows = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
@@ -239,14 +239,14 @@ def predicted_against_measured(
                 "y": numbers(y),
                 "text": [f"request {i}" for i in rows.tolist()],
                 "marker": {"color": BLUE, "size": 6, "opacity": 0.55},
-                "hovertemplate": f"%{{text}}<br>measured %{{x:.4g}} {unit}<br>predicted %{{y:.4g}} {unit}<extra></extra>",
+                "hovertemplate": f"%{{text}}<br>executed %{{x:.4g}} {unit}<br>simulated %{{y:.4g}} {unit}<extra></extra>",
             },
         ],
         "layout": layout(
             340,
             showlegend=False,
-            xaxis=axis(f"{title}, measured ({unit})", range=[0, top]),
-            yaxis=axis(f"{title}, predicted ({unit})", range=[0, top]),
+            xaxis=axis(f"{title}, executed ({unit})", range=[0, top]),
+            yaxis=axis(f"{title}, simulated ({unit})", range=[0, top]),
         ),
     }
 

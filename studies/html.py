@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from studies.figures import Figure
-from studies.tables import NOT_MODELLED, Table
+from studies.limits import NOT_MODELLED
+from studies.tables import Table
 
 STYLE = """
 :root{--ink:#222;--soft:#5b6470;--rule:#dfe3e8;--back:#f6f7f9;--accent:#0072B2}
@@ -22,7 +23,7 @@ main{max-width:1240px;margin:0 auto;padding:24px 20px 48px}
 h1{font-size:26px;line-height:1.25;margin:0 0 4px}
 h2{font-size:19px;margin:36px 0 12px;padding-top:14px;border-top:1px solid var(--rule)}
 h3{font-size:14px;margin:0 0 8px}
-.lead{color:var(--soft);margin:0 0 18px;overflow-wrap:anywhere}
+.lead{color:var(--soft);margin:0 0 18px;overflow-wrap:anywhere;white-space:pre-line}
 .said{background:#fff;border-left:4px solid var(--accent);border-radius:4px;padding:10px 14px;margin:0 0 18px}
 .cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:12px;margin:0 0 18px}
 .card{background:#fff;border:1px solid var(--rule);border-radius:8px;padding:10px 14px}
@@ -39,10 +40,14 @@ th{color:var(--soft);font-weight:600}
 th:first-child,td:first-child{text-align:left;padding-left:0;white-space:normal}
 tr:last-child td{border-bottom:0}
 .note{color:var(--soft);font-size:13px;margin:8px 0 0;white-space:pre-line;overflow-wrap:anywhere}
+.after{margin:-8px 0 18px}
+details{margin-top:28px}
+summary{cursor:pointer;font-weight:600}
+pre{margin:8px 0 0;font-size:13px;overflow-x:auto}
 footer{color:var(--soft);font-size:13px;margin-top:28px}
 footer ul{margin:4px 0 0;padding-left:18px}
 @media(max-width:560px){main{padding:16px 12px 32px}h1{font-size:21px}.box{padding:10px}
-.cards{grid-template-columns:1fr 1fr;gap:8px}.card b{font-size:18px}table{font-size:13px}th,td{padding:4px 4px}th:last-child,td:last-child{padding-right:0}}
+.cards{grid-template-columns:1fr 1fr;gap:8px}.card b{font-size:18px}table{font-size:13px}th,td{padding:4px 4px}th{white-space:normal;vertical-align:bottom}th:last-child,td:last-child{padding-right:0}}
 """
 
 SCRIPT = """
@@ -56,13 +61,16 @@ for (const f of document.querySelectorAll('script[type="application/json"]')) {
 
 @dataclass
 class Section:
-    """A part of the page: a heading, a sentence, cards `(value, label)`, tables, and figures `(title, figure, wide?)`."""
+    """A part of the page: a heading, a sentence, cards `(value, label)`, tables, and figures `(title, figure, wide?)`.
+
+    caption: what the cards show, where that is not plain."""
 
     title: str
     sentence: str = ""
     cards: Sequence[tuple[str, str]] = ()
     tables: Sequence[Table] = ()
     figures: Sequence[tuple[str, Figure, bool]] = ()
+    caption: str = ""
 
 
 @dataclass
@@ -70,6 +78,8 @@ class Page:
     title: str
     lead: str = ""
     sections: list[Section] = field(default_factory=list)
+    folded: Sequence[tuple[str, str]] = ()
+    """Texts `(title, text)` at the end that open with a click: scenario files."""
 
 
 def write(page: Page, path: Path | str) -> Path:
@@ -78,7 +88,7 @@ def write(page: Page, path: Path | str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        part.write_text(render(page), encoding="utf-8")
+        part.write_text(render(page), encoding="utf-8", errors="replace")
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
@@ -91,6 +101,11 @@ def render(page: Page) -> str:
     count = 0
     for section in page.sections:
         count = _section(body, section, count)
+    body += [
+        f'<details class="box"><summary>{html.escape(title)}</summary><pre>{html.escape(text)}</pre></details>'
+        for title, text in page.folded
+        if text
+    ]
     missing = "".join(f"<li>{html.escape(text)}</li>" for text in NOT_MODELLED)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -116,6 +131,8 @@ def _section(body: list[str], section: Section, count: int) -> int:
     if section.cards:
         cells = "".join(f'<div class="card"><b>{escape(v)}</b><span>{escape(k)}</span></div>' for v, k in section.cards)
         body.append(f'<div class="cards">{cells}</div>')
+    if section.caption:
+        body.append(f'<p class="note after">{escape(section.caption)}</p>')
     body.append('<div class="grid small">')
     for table in section.tables:
         body.append(_table(table))

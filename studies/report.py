@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from studies import figures, html, tables
+from serving.metrics import arrays
+from studies import figures, html, results, tables
+from studies.limits import BRIEFLY
 from studies.results import Run
 
 if TYPE_CHECKING:
@@ -16,13 +18,15 @@ if TYPE_CHECKING:
 
 def show(run: Run, console: Console) -> None:
     """Prints a run: KV capacity first, what binds, then latency, throughput, how requests ended, what is not modelled."""
-    console.print(f"[bold]{tables.heading(run)}[/]", highlight=False)
+    console.print(tables.heading(run), style="bold", highlight=False, markup=False)
+    for line in tables.about(run):
+        console.print(line, style="dim", highlight=False, markup=False)
     for table in tables.every(run):
         show_table(table, console)
     sentence = run.info.get("binding", {}).get("sentence")
     if sentence:
         console.print(f"\n{sentence}", highlight=False)
-    console.print("\n[dim]Not modelled: " + "; ".join(tables.NOT_MODELLED) + ".[/]", highlight=False)
+    console.print(f"\n[dim]Not modelled, among others: {BRIEFLY}. All: report.html or --json.[/]", highlight=False)
 
 
 def show_table(table: tables.Table, console: Console) -> None:
@@ -54,9 +58,8 @@ def slo_of(run: Run) -> Any:
     return SimpleNamespace(**{name: stated.get(name) for name in ("ttft", "tpot", "e2e")})
 
 
-def cards(run: Run) -> list[tuple[str, str]]:
-    """Headline figures `(value, label)`, KV capacity first."""
-    s = run.summary
+def cards(s: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Headline figures of a summary as `(value, label)`, KV capacity first."""
     ms, number = tables.milliseconds, tables.number
     found = [
         (number(s["kv_capacity_tokens"]), "KV capacity, tokens"),
@@ -89,36 +92,68 @@ CDFS = (("ttft", "Time to first token"), ("tpot", "Time per output token"), ("e2
 def page(run: Run) -> html.Page:
     """One run as a page."""
     sentence = run.info.get("binding", {}).get("sentence", "")
-    section = html.Section("", sentence, cards(run), tables.every(run), figures_of(run))
-    return html.Page(run.name, _lead(run), [section])
+    section = html.Section("", sentence, cards(run.summary), tables.every(run), figures_of(run))
+    return html.Page(run.name, _lead(run), [section], [("Scenario", run.scenario_yaml)])
 
 
 def comparison_page(
     title: str,
     predicted: Run,
-    measured: Run,
+    repeats: Sequence[Run],
     extra: Sequence[tables.Table],
     sentence: str = "",
 ) -> html.Page:
-    """A simulated run beside the executed one: errors first, then what each looked like.
+    """A simulated run beside executed ones: errors first, then what each looked like.
 
-    extra: tables of errors, schedule and ranking.
+    repeats: executions of the same scenario; the first is drawn. extra: tables of errors, schedule and ranking.
     """
+    measured = repeats[0]
     a, b = predicted.records, measured.records
     runs = {"executed": b, "simulated": a}
+    caption = f"Executed, mean of {len(repeats)} repeats" if len(repeats) > 1 else "Executed"
     overlay = [(name, figures.latency_cdf(metric, runs, slo_of(measured)), False) for metric, name in CDFS]
     scatter = [(f"{name}, by request", figures.predicted_against_measured(a, b, m), False) for m, name in CDFS]
     return html.Page(
         title,
         _lead(measured),
         [
-            html.Section("", sentence, cards(measured), extra, [*overlay, *scatter]),
-            html.Section("Executed", tables.heading(measured), (), tables.every(measured), figures_of(measured)[3:]),
+            html.Section("", sentence, cards(mean_summary(repeats)), extra, [*overlay, *scatter], caption),
+            html.Section(
+                f"Executed, repeat 1 of {len(repeats)}",
+                tables.heading(measured),
+                (),
+                tables.every(measured),
+                figures_of(measured)[3:],
+            ),
             html.Section(
                 "Simulated", tables.heading(predicted), (), tables.every(predicted), figures_of(predicted)[3:]
             ),
         ],
+        [("Scenario", measured.scenario_yaml)],
     )
+
+
+def mean_summary(runs: Sequence[Run]) -> dict[str, float | None]:
+    """Figures of repeats, each their mean; None where a repeat has none."""
+    found: dict[str, float | None] = {}
+    for key, value in runs[0].summary.items():
+        values = [run.summary.get(key) for run in runs]
+        if all(isinstance(v, (int, float)) for v in values):
+            same = all(v == value for v in values)
+            found[key] = value if same else sum(values) / len(values)
+        elif not isinstance(value, dict):
+            found[key] = None
+    return found
+
+
+def save(run: Run, folder: Path | str, *, detailed: bool = False) -> Path:
+    """Writes a result folder with report.html in it. detailed: raw values of each request in result.json too.
+
+    Raises:
+        InputError: the folder holds something that is not a result.
+    """
+    extra = arrays(run.records) if detailed else {}
+    return results.save(run, folder, extra=extra, texts={"report.html": html.render(page(run))})
 
 
 def write(run: Run, folder: Path | str) -> Path:
@@ -133,4 +168,4 @@ def _lead(run: Run) -> str:
     hashes = [f"scenario {i['scenario_hash']}"] if i.get("scenario_hash") else []
     hashes += [f"profile {i['profile_hash']}"] if i.get("profile_hash") else []
     versions = ", ".join(f"{name} {version}" for name, version in i.get("versions", {}).items())
-    return " · ".join([tables.heading(run), *hashes, versions])
+    return "\n".join([tables.heading(run), *tables.about(run), " · ".join([*hashes, versions])])

@@ -17,6 +17,7 @@ import numpy as np
 from scenarios.errors import InputError
 from scenarios.workload import Workload
 from serving.records import REQUEST_COLUMNS, STEP_COLUMNS, Records
+from studies.limits import NOT_MODELLED
 
 if TYPE_CHECKING:
     from scenarios.schema import Scenario
@@ -58,6 +59,12 @@ class Run:
     def name(self) -> str:
         return str(self.info.get("name", "run"))
 
+    def __repr__(self) -> str:
+        way = "executed" if self.info.get("way") == "execute" else "simulated"
+        shown = {key: self.summary.get(key) for key in ("mean_ttft_ms", "mean_tpot_ms", "output_throughput")}
+        figures = ", ".join(f"{key}={value:.4g}" for key, value in shown.items() if value is not None)
+        return f"<Run {self.name!r}: {way}, {self.summary.get('completed', 0)} requests completed; {figures}>"
+
 
 def save(
     run: Run, folder: Path | str, *, extra: Mapping[str, Any] | None = None, texts: Mapping[str, str] | None = None
@@ -77,7 +84,7 @@ def save(
     try:
         _write(run, part, extra or {})
         for name, text in (texts or {}).items():
-            (part / name).write_text(text, encoding="utf-8")
+            (part / name).write_text(text, encoding="utf-8", errors="replace")
         os.chmod(part, 0o755)
         replace(part, folder)
     except BaseException:
@@ -121,7 +128,7 @@ def _write(run: Run, part: Path, extra: Mapping[str, Any]) -> None:
     pq.write_table(pa.table(events), part / "events.parquet", compression="zstd")
     if run.workload is not None:
         _write_workload(run.workload, part)
-    (part / "scenario.yaml").write_text(run.scenario_yaml, encoding="utf-8")
+    (part / "scenario.yaml").write_text(run.scenario_yaml, encoding="utf-8", errors="replace")
     info = {"format_version": FORMAT_VERSION, **run.info, "tenants": list(r.tenants), "records": r.info}
     (part / "run.json").write_text(dumps(info) + "\n", encoding="utf-8")
     (part / "result.json").write_text(dumps({**document(run), **extra}) + "\n", encoding="utf-8")
@@ -248,10 +255,12 @@ def document(run: Run) -> dict[str, Any]:
         "profile_hash",
         "cost",
         "versions",
+        "workload",
         "objectives",
         "binding",
     )
-    return {**about, **run.summary, "run": {name: run.info.get(name) for name in names}}
+    ran = {name: run.info.get(name) for name in names}
+    return {**about, **run.summary, "run": ran, "not_modelled": list(NOT_MODELLED)}
 
 
 def file_name(name: str) -> str:

@@ -6,6 +6,7 @@ import platform
 from collections.abc import Callable
 from dataclasses import asdict
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -62,18 +63,19 @@ def profile_cost(profile: Profile, scenario: Scenario) -> ProfileCost:
 
 
 def simulate(
-    scenario: Scenario,
+    scenario: Scenario | str | Path,
     *,
     workload: Workload | None = None,
     cost: CostModel | None = None,
     percentiles: tuple[float, ...] = (50, 90, 95, 99),
 ) -> Run:
-    """Runs a scenario on the simulated clock.
+    """Runs a scenario, or the one of that file or shipped name, on the simulated clock.
 
     workload: the scenario's own, if it was generated before. cost: instead of what the scenario asks for.
     """
     from sim.cluster import simulate as run
 
+    scenario = loaded(scenario)
     workload = scenarios.generate(scenario) if workload is None else workload
     cost = cost_of(scenario) if cost is None else cost
     records = run(
@@ -88,7 +90,7 @@ def simulate(
 
 
 def execute(
-    scenario: Scenario,
+    scenario: Scenario | str | Path,
     *,
     device: str = "cpu",
     clock: Clock = "device",
@@ -98,7 +100,7 @@ def execute(
     percentiles: tuple[float, ...] = (50, 90, 95, 99),
     progress: Progress | None = None,
 ) -> Run:
-    """Runs a scenario on a device: every step is really computed.
+    """Runs a scenario, or the one of that file or shipped name, on a device: every step is really computed.
 
     clock: `device` (measured step times advance a simulated clock) or `wall` (real time; arrivals wait).
     engine: one that was built before, for the same model and KV memory. cost: explains busy time in the report.
@@ -106,6 +108,7 @@ def execute(
     Raises:
         InputError: a device or clock that there is not, or the backend is not installed.
     """
+    scenario = loaded(scenario)
     workload = scenarios.generate(scenario) if workload is None else workload
     engine = backend(scenario, device, clock) if engine is None else engine
     config = scenario.engine_config()
@@ -128,6 +131,15 @@ def execute(
     )
     run.info["backend"] = engine.info()
     return run
+
+
+def loaded(scenario: Scenario | str | Path) -> Scenario:
+    """The scenario itself, or the one of that file or shipped name.
+
+    Raises:
+        InputError: there is none, or it is wrong.
+    """
+    return scenario if isinstance(scenario, Scenario) else scenarios.load(scenario)
 
 
 def backend(scenario: Scenario, device: str = "cpu", clock: Clock = "device") -> CpuEngine:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,16 +15,6 @@ from sim.profile import Profile
 from studies.results import Run
 
 DASH = "–"
-
-NOT_MODELLED = (
-    "tokenisation, detokenisation and the network between client and engine",
-    "asynchronous scheduling and speculative decoding",
-    "tensor, pipeline and expert parallelism; prefill and decode on separate machines",
-    "preemption by swapping, KV offloading to host memory",
-    "LoRA adapters, multimodal inputs, structured (grammar-guided) output, pooling models",
-    "MLA, sliding-window and hybrid attention (refused by name)",
-    "clock and power throttling, noisy neighbours, failures",
-)
 
 
 @dataclass(frozen=True)
@@ -85,18 +76,33 @@ def latency(summary: dict[str, Any], percentiles: Sequence[float] = (50, 90, 95,
     names = (("TTFT", "ttft"), ("TPOT", "tpot"), ("ITL", "itl"), ("E2E", "e2el"), ("queue", "queue"))
     stats = ("mean", *(f"p{p:g}" for p in percentiles))
     rows = []
-    reasons: dict[str, list[str]] = {}
+    reasons: dict[str, list[str]] = {}  # by metric
     for title, key in names:
         cells = [f"{title} (ms)"]
         for stat in stats:
             name = f"{stat}_{key}_ms"
             cells.append(number(summary.get(name)))
             if name in summary["refused"]:
-                why, _, need = summary["refused"][name].partition("; ")
-                reasons.setdefault(f"{title}: {why}", []).append(need)
+                why = summary["refused"][name]
+                if why not in reasons.setdefault(title, []):
+                    reasons[title].append(why)
         rows.append(tuple(cells))
-    notes = "\n".join(f"{DASH} {why}" + (f"; {', '.join(needs)}" if needs[0] else "") for why, needs in reasons.items())
+    notes = "\n".join(f"{DASH} {title}: {_why(whys)}" for title, whys in reasons.items())
     return Table("Latency", ("", *stats), rows, notes)
+
+
+def _why(reasons: Sequence[str]) -> str:
+    """Why figures are withheld, in few words: neighbours in time are alike, and count as fewer requests."""
+    said, tails = [], []
+    for reason in reasons:
+        found = re.fullmatch(r"([\d,]+) effective samples of [\d,]+; (p[\d.]+) needs ([\d,]+)", reason)
+        if found:
+            tails.append("{1}: {0} of {2}".format(*found.groups()))
+        else:
+            said.append(reason)
+    if tails:
+        said.append(f"too few independent requests ({', '.join(tails)})")
+    return "; ".join(said)
 
 
 def throughput(run: Run) -> Table:
@@ -184,6 +190,14 @@ def heading(run: Run) -> str:
     return f"{run.name}: {way}; " + ", ".join(str(part) for part in parts if part)
 
 
+def about(run: Run) -> list[str]:
+    """What a reader must know beside the heading: what was sent (a trace rewritten, or requests drawn), what was overridden."""
+    lines = [f"workload: {run.info['workload']}"] if run.info.get("workload") else []
+    if run.info.get("set"):
+        lines.append("set: " + ", ".join(run.info["set"]))
+    return lines
+
+
 NAMES = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2el": "E2E", "queue": "queue time"}
 
 
@@ -198,8 +212,8 @@ def label(key: str) -> str:
     return key.replace("_", " ")
 
 
-def side_by_side(rows: Sequence[dict[str, Any]]) -> Table:
-    """Live against simulated, from `outcome` rows of a validation."""
+def side_by_side(rows: Sequence[dict[str, Any]], repeats: int) -> Table:
+    """Executed (mean of the repeats) against simulated, from `outcome` rows of a validation."""
     cells = [
         (
             label(str(row["metric"])),
@@ -210,7 +224,8 @@ def side_by_side(rows: Sequence[dict[str, Any]]) -> Table:
         )
         for row in rows
     ]
-    return Table("Predicted against measured", ("", "live", "simulated", "error", "noise"), cells)
+    note = f"executed: mean of {repeats} repeats; noise: largest difference between two of them"
+    return Table("Simulated against executed", ("", "executed", "simulated", "error", "noise"), cells, note)
 
 
 def profile_table(profile: Profile) -> Table:

@@ -22,6 +22,7 @@ from sim.profile import Profile
 from sim.replay import replay
 from studies import html, profiles, report, results, tables
 from studies.binding import binding
+from studies.limits import BEYOND, NOT_MODELLED
 from studies.results import Run
 from studies.run import Clock, Progress, backend, execute, profile_cost, simulate
 from studies.tables import Table
@@ -59,7 +60,7 @@ class ValidationReport:
         """What came of it, in words."""
         same = "is identical" if self.schedule["identical"] else "DIFFERS"
         judged_rows = [row for row in self.outcome if row.metric in judged.HEADLINES]
-        said = f"The replayed schedule {same} over {self.schedule['steps']:,} steps."
+        said = f"The replayed schedule {same} over {self.schedule['steps']:,} steps of {len(self.executed)} repeats."
         if judged_rows:
             worst = max(judged_rows, key=lambda row: abs(row.error))
             said += f" Largest headline error: {tables.label(worst.metric)} {tables.percent(worst.error, signed=True)}"
@@ -67,7 +68,8 @@ class ValidationReport:
         meaning = {
             "pass": "every headline is within 5 % or the noise",
             "fail": "a headline is off by more than 5 % and the noise",
-            "void": "repeats differ by more than 10 %, so the machine was too busy to tell",
+            "void": "repeats differ by more than 10 %, so this machine was too unsteady to tell; close other programs, "
+            "give more --repeats, or lower the load",
         }
         return f"{said} Verdict: {self.verdict} ({meaning[self.verdict]})."
 
@@ -89,12 +91,16 @@ class ValidationReport:
             "outcome": [row._asdict() for row in self.outcome],
             "matched": {name: found._asdict() for name, found in self.matched.items()},
             "ranking": self.ranking._asdict() | {"by": RANKED_BY, "variants": self.variants} if self.ranking else None,
-            "not_modelled": list(judged.NOT_MODELLED),
+            "not_modelled": [*NOT_MODELLED, *BEYOND],
         }
 
     def tables(self) -> list[Table]:
         """The same for people."""
-        found = [self.schedule_table(), tables.side_by_side([row._asdict() for row in self.outcome]), self.cost_table()]
+        found = [
+            self.schedule_table(),
+            tables.side_by_side([row._asdict() for row in self.outcome], len(self.executed)),
+            self.cost_table(),
+        ]
         rows = [
             (m, str(x.requests), tables.percent(x.mape), tables.number(x.pearson_r)) for m, x in self.matched.items()
         ]
@@ -104,7 +110,11 @@ class ValidationReport:
     def schedule_table(self) -> Table:
         same = "identical" if self.schedule["identical"] else "DIFFERENT"
         note = self.schedule["first_difference"] or ""
-        rows = [("replayed schedule", same), ("steps", f"{self.schedule['steps']:,}"), ("verdict", self.verdict)]
+        rows = [
+            ("replayed schedule", same),
+            (f"steps of {len(self.executed)} repeats", f"{self.schedule['steps']:,}"),
+            ("verdict", self.verdict),
+        ]
         return Table("Schedule", ("", ""), rows, note)
 
     def cost_table(self) -> Table:
@@ -118,7 +128,8 @@ class ValidationReport:
             )
             for kind, e in self.cost.by_kind.items()
         ]
-        return Table("Step costs", ("", "steps", "error of sum", "MAPE", "share of time"), rows)
+        note = f"steps of {len(self.executed)} repeats together; simulated on the executed schedule"
+        return Table("Step costs", ("", "steps", "error of sum", "MAPE", "share of time"), rows, note)
 
     def ranking_table(self) -> Table:
         assert self.ranking is not None
@@ -131,7 +142,7 @@ class ValidationReport:
         note = (
             f"Kendall's tau {tables.number(tau)} over {self.ranking.pairs} pairs that differ by more than their noise"
         )
-        return Table("Policies by mean E2E (ms)", ("", "live", "simulated", "noise"), rows, note)
+        return Table("Policies by mean E2E (ms)", ("", "executed", "simulated", "noise"), rows, note)
 
 
 def validate(
@@ -169,13 +180,15 @@ def validate(
     if profile is None:
         # On KV memory of its own, so that measuring in the middle of an execution touches nobody's blocks.
         made = profiles.calibration(scenario, engine.replica(), grid)
+        if progress is not None:
+            progress("calibrating", 0.0)
         between = _Between(made, repeats, within=clock == "device")
     live: dict[str, list[Run]] = {name: [] for name in queue}
     for done, name in enumerate(turns):
 
         def tell(what: str, part: float, name: str = name, done: int = done) -> None:
             if progress is not None:
-                progress(f"{what} {name or scenario.name}", (done + part) / len(turns))
+                progress(f"{what} {name or scenario.name} {done + 1} of {len(turns)}", (done + part) / len(turns))
             if between is not None and between.within:
                 between.reach(done + part)
 
@@ -252,9 +265,9 @@ def _variants(names: list[str], live: dict[str, list[Run]], predicted: dict[str,
 def write(found: ValidationReport, folder: Path) -> Path:
     """Writes a result folder: the first executed run, both runs side by side in report.html, validation.json, and the profile."""
     page = report.comparison_page(
-        f"{found.predicted.name}: predicted against measured",
+        f"{found.predicted.name}: simulated against executed",
         found.predicted,
-        found.executed[0],
+        found.executed,
         found.tables(),
         found.sentence,
     )

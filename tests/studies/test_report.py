@@ -104,7 +104,7 @@ def test_the_terminal_report_begins_with_kv_capacity_and_explains_dashes(run):
     text = console.export_text()
     places = [text.index(word) for word in ("KV capacity", "TTFT", "Throughput", "What binds", "Not modelled")]
     assert places == sorted(places)
-    assert re.search(r"– E2E: \d+ effective samples of 70; p99 needs 299", text)
+    assert re.search(r"– E2E: too few independent requests \(.*p99: \d+ of 299\)", text)
     assert "Rejected: 1" in text
     assert "nan" not in text.lower().split()
 
@@ -122,6 +122,42 @@ def test_an_idle_engine_is_said_to_be_idle(drive):
     found = binding(driven.records, driven.engine, FlatCost(), 20.11)
     assert found["cause"] is None
     assert found["sentence"].startswith("Nobody waits")
+
+
+def test_a_wait_for_the_running_step_is_not_called_no_wait(drive):
+    driven = drive([(500 * i + late, 16, 1) for i in range(10) for late in (0, 100)], prefill_ms=200)
+    sentence = binding(driven.records, driven.engine, FlatCost(), 4.9)["sentence"]
+    assert "queue time (p90" in sentence
+    assert "Nobody waits" not in sentence
+
+
+def test_rejected_requests_are_said_first(run):
+    assert run.info["binding"]["sentence"].startswith("1 of 71 requests are rejected")
+
+
+def test_a_rewritten_trace_is_told_on_the_terminal_and_in_the_page(run):
+    run.info |= {"workload": "5 of 20 requests, 0.5 times as fast, lengths x 0.6852", "set": ["replicas=2"]}
+    console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    with console.file:
+        report.show(run, console)
+    for text in (console.export_text(), html.render(report.page(run)).split("<script>")[0]):
+        assert "lengths x 0.6852" in text
+        assert "set: replicas=2" in text
+
+
+def test_the_page_holds_the_scenario_and_survives_text_that_no_file_can_hold(run, tmp_path):
+    run.info["name"] = "broken \ud800"
+    text = (report.save(run, tmp_path / "out") / "report.html").read_text()
+    assert "<pre>name: small\n</pre>" in text
+    assert "broken ?" in text
+
+
+def test_the_cards_of_repeats_are_their_means(run):
+    other = Run(run.records, run.summary | {"mean_ttft_ms": run.summary["mean_ttft_ms"] + 2}, run.info)
+    mean = report.mean_summary([run, other])
+    assert mean["mean_ttft_ms"] == pytest.approx(run.summary["mean_ttft_ms"] + 1)
+    assert mean["completed"] == run.summary["completed"]
+    assert mean["p99_ttft_ms"] is None
 
 
 def test_a_full_kv_memory_is_named(drive):

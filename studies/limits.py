@@ -1,0 +1,21 @@
+"""What is not modelled: one list for every report, and what a validation cannot see beyond it."""
+
+NOT_MODELLED = (
+    "tokenisation, detokenisation and the network between client and engine",
+    "asynchronous scheduling and speculative decoding",
+    "tensor, pipeline and expert parallelism; prefill and decode on separate machines",
+    "preemption by swapping, KV offloading to host memory",
+    "LoRA adapters, multimodal inputs, sampling parameters, structured (grammar-guided) output, pooling models",
+    "MLA, sliding-window and hybrid attention (a model that needs them is refused)",
+    "clock and power throttling, other load on the machine, failures",
+)
+
+BRIEFLY = "tokenisation, network, parallelism inside a replica, speculative decoding, failures"
+"""The first things to think of, where one line must do."""
+
+BEYOND = (
+    "residual noise of step times: simulations use the fitted mean",
+    "work of the host between steps, where the clock is real time",
+    "skew of contexts inside one batch beyond their sum",
+)
+"""What a comparison of executions with simulations must live with beside `NOT_MODELLED`."""
