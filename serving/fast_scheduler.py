@@ -37,6 +37,7 @@ class FastScheduler:
         self.max_model_len = config.max_model_len
         self.max_num_seqs = config.max_num_seqs
         self.max_num_batched_tokens = config.max_num_batched_tokens
+        self.watermark_blocks = config.watermark_blocks if config.watermark else 0
         self.cache = PrefixExtents(self.usable, self.block_size) if config.enable_prefix_caching else None
         self.running: dict[Request, None] = {}  # in admission order
         self.waiting: deque[Request] = deque()
@@ -147,6 +148,51 @@ class FastScheduler:
                 # Rows that sample have just joined the decodes, for the next step on.
                 return StepShape(tuple(self.prefill), self.sequences, self.context, self.longest, self.decodes)
         return None
+
+    def admit_alone(self, now_ns: int) -> Request | None:
+        """`decide` for the most common step with a prompt, in a third of the time: without a cache or a partial prompt, one
+        request waits, and it fits whole.
+
+        Returns:
+            the request admitted; None if this step is another one, and is still to be decided.
+        """
+        request = self.waiting[0]
+        if self.partial is not None or self.cache is not None or request.preemptions or len(self.waiting) > 1:
+            return None
+        step, size, sequences, tokens = self.step, self.block_size, self.decodes, request.prompt_tokens
+        free = self.free - self.due[step % size] - (tokens + size - 1) // size
+        if (
+            free < (self.watermark_blocks if sequences else 0)
+            or sequences >= self.max_num_seqs
+            or tokens > self.max_num_batched_tokens - sequences
+        ):
+            return None
+        self.waiting.popleft()
+        self.free = free
+        self.sequences = sequences
+        self.context = self.base_sum + sequences * step
+        base_max = self.base_max
+        if not sequences:
+            self.longest = base_max = 0
+        else:
+            if base_max is None:
+                base_max = self.find_base_max()
+            self.longest = base_max + step
+        self.step = step = step + 1
+        request.status = _RUNNING
+        request.cached_tokens = 0
+        request.first_scheduled_ns = now_ns
+        order = request.scheduled_order = self.admissions = self.admissions + 1
+        self.running[request] = None
+        base = request.base = tokens - step
+        self.due[-base % size] += 1
+        self.decodes = sequences + 1
+        self.base_sum += base
+        if base > base_max or not sequences:
+            self.base_max = base
+        last = request.last_step = step + request.stop_after - 2
+        heappush(self.finishes, (last, order, request))
+        return request
 
     def update(self, plan: object = None) -> list[Request]:
         """The step decided last has run; returns those whose answer it completed."""

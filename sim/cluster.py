@@ -7,6 +7,7 @@ session) the ends and starts of steps are events too, ordered at one instant as 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
@@ -123,9 +124,15 @@ class _Run:
         for i in np.flatnonzero(workload.follows >= 0).tolist():
             self.followers.setdefault(int(workload.follows[i]), []).append(i)
         if workload.concurrency is None:
-            arrivals = self._arrivals(first.tolist(), workload.arrival_ns[first].tolist())
-            self.on_arrival.append(arrivals.send)
-            next(arrivals)
+            rows, times = first.tolist(), workload.arrival_ns[first].tolist()
+            if not self.observed:  # no event but the arrivals, which are in order
+                times = times[: bisect_left(times, end)]
+                for i, at in zip(rows, times, strict=False):
+                    self.send(i, at)
+            else:
+                arrivals = self._arrivals(rows, times)
+                self.on_arrival.append(arrivals.send)
+                next(arrivals)
         else:
             self.next_row = iter(first.tolist())
             for _ in range(min(workload.concurrency, len(first))):

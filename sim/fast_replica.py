@@ -12,6 +12,7 @@ from serving.plan import StepShape
 from serving.records import RequestLog, StepLog, pack_leap
 from serving.request import Request, Status
 from sim.cost import CostModel
+from sim.tables import TabledCost
 
 _FINISHED = Status.FINISHED
 _LOOP = 48  # steps up to which a plain loop beats numpy
@@ -37,6 +38,7 @@ class FastReplica:
         self.number = number
         self.scheduler = scheduler
         self.cost = cost
+        self.prompt_ns = _prompt_ns(cost)
         self.requests = requests
         self.steps = steps
         self.on_finish = on_finish
@@ -91,8 +93,14 @@ class FastReplica:
         """
         scheduler, end = self.scheduler, self.free_from
         while True:
-            quiet = self.leaps and scheduler.partial is None and not scheduler.waiting
-            if quiet and scheduler.due[scheduler.step % scheduler.block_size] <= scheduler.free:
+            if scheduler.waiting:
+                request = scheduler.admit_alone(end)
+                end = self._decide(end, bound) if request is None else self._prefill(request, end)
+            elif (
+                self.leaps
+                and scheduler.partial is None
+                and scheduler.due[scheduler.step % scheduler.block_size] <= scheduler.free
+            ):
                 end = self._leap(end, bound)
             else:
                 end = self._decide(end, bound)
@@ -124,6 +132,21 @@ class FastReplica:
                 self.on_finish(request, now)
         if len(self.steps.end_ns) > self.steps.FRESH:
             self.steps.spill()
+
+    def _prefill(self, request: Request, start: int) -> int:
+        """The step that admits `request` whole, and nobody else, as has just been decided; returns when it ends."""
+        scheduler, steps = self.scheduler, self.steps
+        tokens, sequences = request.prompt_tokens, scheduler.sequences
+        context, longest = scheduler.context, scheduler.longest
+        end = request.first_token_ns = start + self.prompt_ns(tokens, sequences, context, longest)
+        self.first = len(steps.end_ns)
+        steps.end_ns.append(end)
+        steps.kv_blocks.append(scheduler.usable - scheduler.free)
+        step, pairs, running = scheduler.step - 1, tokens * (tokens + 1) // 2, sequences + 1
+        steps.leaps.frombytes(
+            pack_leap(step, 1, start, start, 1, tokens, pairs, sequences, context, longest, running, running, 0)
+        )
+        return end
 
     def _leap(self, start: int, bound: int, decided: int = 0) -> int:
         """Steps that start before `bound`, each like the one before: the same decodes, one token further. They end with the first
@@ -253,3 +276,12 @@ class FastReplica:
             if request.first_token_ns >= now:
                 request.first_token_ns = -1
             self.requests.close(request, Status.IN_FLIGHT, -1, self.number, request.submission)
+
+
+def _prompt_ns(cost: CostModel) -> Callable[[int, int, int, int], int]:
+    """What a step of one whole prompt costs, by `(query, decodes, their context, the longest of their contexts)`."""
+    if isinstance(cost, TabledCost):
+        return cost.prompt_ns
+    return lambda query, sequences, context, longest: cost.step_ns(
+        StepShape(((query, 0),), sequences, context, longest, sequences + 1)
+    )

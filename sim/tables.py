@@ -31,6 +31,7 @@ class TabledCost(ABC):
         self._token: list[float] = []
         self._head: list[float] = []
         self._decode: list[float] = []
+        self._whole: dict[int, float] = {}  # chunk(query, 0), as far as asked for
 
     @abstractmethod
     def _token_table(self, tokens: int) -> NDArray[np.float64]:
@@ -74,6 +75,16 @@ class TabledCost(ABC):
         except IndexError:
             fixed = self._token_ns(tokens) + self._head_ns(sampled)
         return int(fixed + self._sequence_ns * sequences + self._context_ns * context + chunks + 0.5)
+
+    def prompt_ns(self, query: int, sequences: int, context: int, max_context: int) -> int:
+        """A step of one whole prompt and `sequences` decodes: what `step_ns` says, without a shape to take apart."""
+        try:
+            fixed = self._token[sequences + query] + self._head[sequences + 1]
+            chunk = self._whole[query]
+        except (IndexError, KeyError):
+            fixed = self._token_ns(sequences + query) + self._head_ns(sequences + 1)
+            chunk = self._whole[query] = self._chunk(query, 0)
+        return int(fixed + self._sequence_ns * sequences + self._context_ns * context + chunk + 0.5)
 
     def leap_ns(self, shape: StepShape, n: int) -> NDArray[np.int64]:
         """Durations, shape `(n,)`, of n successive decode steps, equal to `decode_ns` to the last bit."""
