@@ -16,7 +16,7 @@ from serving.plan import StepShape
 
 SCHEMA_VERSION = 1
 
-Nanoseconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Nanoseconds = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(allow_inf_nan=False)]
 
 
@@ -201,7 +201,7 @@ def load_profile(source: Path | str) -> Profile:
         raise InputError(unknown("profile", str(source), names) + ", or the path of a profile's JSON file")
     try:
         data = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{where}: not JSON: {error}") from None
     if not isinstance(data, dict) or data.get("schema_version") != SCHEMA_VERSION:
         found = data.get("schema_version", "none") if isinstance(data, dict) else type(data).__name__
