@@ -4,5 +4,5 @@ import streamlit as st
 
 from dashboard import explore
 
-st.set_page_config(page_title="servetwin", page_icon=":material/monitoring:", layout="wide")
-st.navigation([st.Page(explore.page, title="Explore", icon=":material/tune:", url_path="explore", default=True)]).run()
+st.set_page_config(page_title="servetwin", layout="wide")
+st.navigation([st.Page(explore.page, title="Explore", url_path="explore", default=True)]).run()

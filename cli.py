@@ -6,6 +6,7 @@ Everything heavy is imported inside the command that needs it: a simulation of a
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -28,29 +29,43 @@ app = typer.Typer(
 )
 
 ScenarioArg = Annotated[str, typer.Argument(metavar="SCENARIO", help="A scenario file, or the name of a shipped one.")]
-Trace = Annotated[Path | None, typer.Option(help="Replay this trace instead of generated requests.")]
-Limit = Annotated[int | None, typer.Option(min=1, help="Only the trace's first so many requests.")]
-Speedup = Annotated[float | None, typer.Option(help="Replay the trace so many times faster.")]
+Trace = Annotated[Path | None, typer.Option(metavar="FILE", help="Replay this trace instead of generated requests.")]
+Limit = Annotated[int | None, typer.Option(metavar="N", min=1, help="Only the trace's first so many requests.")]
+Speedup = Annotated[float | None, typer.Option(metavar="X", help="Replay the trace so many times faster.")]
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Override a field; may be repeated.")
 ]
-Seed = Annotated[int | None, typer.Option(help="Instead of the scenario's seed.")]
-Out = Annotated[Path | None, typer.Option(help="Write a result folder with Parquet, JSON and an HTML report.")]
+Seed = Annotated[int | None, typer.Option(metavar="N", help="Instead of the scenario's seed.")]
+Out = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Write a result folder with Parquet, JSON and an HTML report.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-Device = Annotated[str, typer.Option(help="Device that computes: cpu.")]
-Clock = Annotated[str, typer.Option(help="device: measured step times advance a simulated clock; wall: real time.")]
-Profile = Annotated[str | None, typer.Option(help="A measured cost profile, instead of measuring this machine first.")]
+Device = Annotated[str, typer.Option(metavar="NAME", help="Device that computes: cpu.")]
+Clock = Annotated[
+    str, typer.Option(metavar="NAME", help="device: measured step times advance a simulated clock; wall: real time.")
+]
+Profile = Annotated[
+    str | None, typer.Option(metavar="FILE", help="A measured cost profile, instead of measuring this machine first.")
+]
 # From here on named as in `vllm bench serve`.
-Rate = Annotated[str | None, typer.Option(help="Requests per second; inf: all at once.")]
-Burstiness = Annotated[float | None, typer.Option(help="1 is Poisson, below it bursts.")]
-Concurrency = Annotated[int | None, typer.Option(help="Closed loop of so many clients.")]
-Prompts = Annotated[int | None, typer.Option(help="Number of requests.")]
-InputLen = Annotated[int | None, typer.Option("--random-input-len", help="Prompt tokens.")]
-OutputLen = Annotated[int | None, typer.Option("--random-output-len", help="Answer tokens.")]
-Goodput = Annotated[list[str] | None, typer.Option(help="ttft:200 tpot:30 e2el:5000 (ms).")]
-Percentiles = Annotated[str | None, typer.Option("--metric-percentiles", help="50,90,99")]
-SaveResult = Annotated[bool, typer.Option("--save-result", help="As --out out/NAME.")]
-SaveDetailed = Annotated[bool, typer.Option("--save-detailed", help="Raw values of each request.")]
+Rate = Annotated[str | None, typer.Option(metavar="RATE", help="Requests per second; inf: all at once.")]
+Burstiness = Annotated[float | None, typer.Option(metavar="X", help="1 is Poisson, below it bursts.")]
+Concurrency = Annotated[int | None, typer.Option(metavar="N", help="Closed loop of so many clients.")]
+Prompts = Annotated[int | None, typer.Option(metavar="N", help="Number of requests.")]
+InputLen = Annotated[int | None, typer.Option("--random-input-len", metavar="N", help="Prompt tokens.")]
+OutputLen = Annotated[int | None, typer.Option("--random-output-len", metavar="N", help="Answer tokens.")]
+Goodput = Annotated[
+    list[str] | None,
+    typer.Option(metavar="LIMITS", help="What requests are promised, in ms: ttft:200 tpot:30 e2el:5000."),
+]
+Percentiles = Annotated[
+    str | None, typer.Option("--metric-percentiles", metavar="P,P", help="Percentiles to report; default 50,90,95,99.")
+]
+SaveResult = Annotated[bool, typer.Option("--save-result", help="Write a result folder out/NAME, as --out does.")]
+SaveDetailed = Annotated[bool, typer.Option("--save-detailed", help="The same, with raw values of each request.")]
+
+APP_OPTIONS = ("--browser.gatherUsageStats=false", "--server.fileWatcherType=none", "--client.toolbarMode=minimal")
+"""Nothing leaves this machine, nothing of the server's own development is on offer."""
 
 
 @app.callback(invoke_without_command=True)
@@ -133,22 +148,29 @@ def execute(
 
 @app.command()
 def calibrate(
-    model: Annotated[str, typer.Option(help="A model of the catalog, or a Hugging Face config.json.")],
+    model: Annotated[str, typer.Option(metavar="NAME", help="A model of the catalog, or a Hugging Face config.json.")],
     device: Device = "cpu",
     clock: Clock = "device",
-    out: Annotated[Path | None, typer.Option(help="The profile's file; default out/profiles/NAME.json.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The profile's file; default out/profiles/NAME.json.")
+    ] = None,
     set_: Set = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A coarse grid: seconds instead of minutes.")] = False,
-    repeats: Annotated[int, typer.Option(min=1, help="Measurements of each step shape.")] = 5,
+    quick: Annotated[bool, typer.Option("--quick", help="A coarse grid: about a third of the time.")] = False,
+    repeats: Annotated[int, typer.Option(metavar="N", min=1, help="Measurements of each step shape.")] = 5,
     as_json: Json = False,
 ) -> None:
     """Measure step costs here: a cost profile."""
+    from scenarios import InputError
     from studies import profiles
+    from studies.results import check_parent
     from studies.run import backend
 
     # The engine's settings bound what is measured: --set engine.max_num_seqs=8 and the like.
     scenario = profiles.scenario_of(model, set_ or [])
     target = out or profiles.FOLDER / f"{scenario.model.name}-{device}.json"
+    if target.is_dir():
+        raise InputError(f"--out {target}: a folder, but a profile is a file")
+    check_parent(target)
     with terminal.progress_bar() as tell:
         engine = backend(scenario, device, clock)  # type: ignore[arg-type]
         profile = profiles.measured(
@@ -177,7 +199,10 @@ def validate(
     as_json: Json = False,
     device: Device = "cpu",
     clock: Clock = "device",
-    repeats: Annotated[int, typer.Option(min=1, help="Executions of the scenario and of each variant.")] = 3,
+    repeats: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Executions of the scenario and of each variant.")
+    ] = 3,
+    num_prompts: Prompts = None,
     profile: Profile = None,
     ranking: Annotated[bool, typer.Option(help="Also rank six policies (executes each of them).")] = True,
     quick: Annotated[bool, typer.Option("--quick", help="Calibrate on a coarse grid.")] = False,
@@ -188,7 +213,12 @@ def validate(
     from sim.profile import load_profile
     from studies.validation import validate as check
 
-    loaded = _load(scenario, trace, _bench(scenario, trace, set_, limit=limit, speedup=speedup), seed)
+    if quick and profile:
+        from scenarios import InputError
+
+        raise InputError("--quick is about calibrating, which --profile replaces; give one of them")
+    overrides = _bench(scenario, trace, set_, num_prompts=num_prompts, limit=limit, speedup=speedup)
+    loaded = _load(scenario, trace, overrides, seed)
     folder = _folder(out, False, loaded.name)
     given = load_profile(profile) if profile else None
     with terminal.progress_bar() as tell:
@@ -210,23 +240,35 @@ def validate(
 @app.command()
 def compare(
     scenario: Annotated[list[str], typer.Argument(metavar="A.yaml B.yaml ...", help="Scenarios, by file or name.")],
+    trace: Trace = None,
     set_: Set = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write compare.html and compare.json into this folder.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Simulate several scenarios side by side."""
-    from studies.comparison import compare as side_by_side
+    from studies import comparison
 
-    loaded = [_load(path, None, set_ or [], None) for path in scenario]
+    loaded = [_load(path, trace, set_ or [], None) for path in scenario]
+    if out is not None:
+        comparison.check_target(out)
     with terminal.spinner("simulating"):
-        found = side_by_side(loaded)
+        found = comparison.compare(loaded, files=scenario)
+    if out is not None:
+        comparison.write(found, out)
+        terminal.say(f"wrote {out / 'compare.html'}")
     if as_json:
         terminal.print_json(found.to_dict())
         return
-    terminal.show_tables([found.table()], found.sentences())
+    console = terminal.stdout()
+    terminal.show_tables(found.tables(console.width), found.sentences(), console)
 
 
 @app.command()
-def init(name: Annotated[str, typer.Argument(help="Name of the scenario; NAME.yaml is written here.")]) -> None:
+def init(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the scenario; NAME.yaml is written here.")],
+) -> None:
     """Write a commented scenario to start from."""
     from scenarios import InputError, template
 
@@ -239,6 +281,8 @@ def init(name: Annotated[str, typer.Argument(help="Name of the scenario; NAME.ya
             file.write(text)
     except FileExistsError:
         raise InputError(f"{path}: exists already; choose another name") from None
+    except FileNotFoundError:
+        raise InputError(f"{path}: there is no folder {path.parent}; make it first, or choose another name") from None
     typer.echo(str(path))
 
 
@@ -313,24 +357,25 @@ def schema() -> None:
 
 
 @app.command(name="app")
-def dashboard(port: Annotated[int, typer.Option(help="Port on localhost.")] = 8501) -> None:
+def dashboard(port: Annotated[int, typer.Option(metavar="N", help="Port on localhost.")] = 8501) -> None:
     """Open the dashboard on this machine."""
     import importlib.util
-    import subprocess
+    import os
 
     from scenarios import InputError
 
     found = importlib.util.find_spec("app")
     if importlib.util.find_spec("streamlit") is None or found is None or found.origin is None:
         raise InputError("the dashboard needs streamlit, which is not installed: pip install 'servetwin[app]'")
-    options = ("--server.address=localhost", f"--server.port={port}", "--browser.gatherUsageStats=false")
-    raise typer.Exit(subprocess.call([sys.executable, "-m", "streamlit", "run", found.origin, *options]))
+    options = ("--server.address=localhost", f"--server.port={port}", *APP_OPTIONS)
+    # In the place of this process, so that whoever ends it ends the server.
+    os.execv(sys.executable, [sys.executable, "-m", "streamlit", "run", found.origin, *options])
 
 
 @app.command()
 def demo(
     trace: Trace = None,
-    out: Annotated[Path, typer.Option(help="Result folder.")] = Path("out/demo"),
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Result folder.")] = Path("out/demo"),
     seed: Seed = None,
     as_json: Json = False,
 ) -> None:
@@ -400,15 +445,17 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     """Entry point: the exit code is 0, 1 (something compared is different), 2 (bad input), or 130 (interrupted)."""
     from studies.bench_options import spread
 
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # names may hold what no terminal can show
+    if arguments is None and hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader that has seen enough ends this, quietly
     given = spread(sys.argv[1:] if arguments is None else arguments)
     try:
         app(given, prog_name="servetwin")
     except (ValueError, OSError) as error:
         from scenarios.errors import InputError
 
-        if isinstance(error, BrokenPipeError):
-            sys.stderr.close()
-            sys.exit(0)
         if not isinstance(error, InputError | OSError):
             raise
         terminal.say(f"servetwin: {error}")

@@ -20,7 +20,7 @@ from studies.report import CDFS, cards, slo_of
 from studies.results import Run
 from studies.run import simulate
 
-OWN = "as in the scenario"
+OWN = "own"
 MEANING = {
     "chunked": "chunked (vLLM V1, Sarathi)",
     "prefill_first": "prefill first (Orca, vLLM V0)",
@@ -39,7 +39,7 @@ def page() -> None:
         with st.spinner("simulating", show_time=False):
             run = simulated(tuple(overrides))
     except InputError as error:
-        st.error(str(error), icon=":material/error:")
+        st.error(str(error))
         st.stop()
     show(run)
 
@@ -55,7 +55,7 @@ def knobs(scenario: Scenario) -> list[str]:
     engine = scenario.engine_config()
     with st.sidebar:
         st.header("Load")
-        rate = st.slider("Requests per second", 0.5, 30.0, 3.0, 0.5, key="rate")
+        rate = st.slider("Requests per second", 0.5, 30.0, rate_of(scenario), 0.5, key="rate")
         requests = st.select_slider("Requests", [50, 100, 200, 500, 1000], 100, key="requests")
         st.header("Engine")
         batching = choice("Batching", BATCHINGS, engine.batching)
@@ -69,8 +69,17 @@ def knobs(scenario: Scenario) -> list[str]:
         replicas = st.select_slider("Replicas", [1, 2, 4, 8], scenario.replicas, key="replicas")
         router = choice("Router", ROUTERS, scenario.router)
         st.header("Model and hardware")
-        model = st.selectbox("Model", [OWN, *model_catalog.CATALOG], key="model")
-        device = st.selectbox("Hardware", [OWN, *hardware_catalog.CATALOG], key="hardware")
+        models = {OWN: f"as in the demo ({scenario.model.name})"}
+        model = st.selectbox(
+            "Model", [OWN, *model_catalog.CATALOG], format_func=lambda n: models.get(n, n), key="model"
+        )
+        devices = {OWN: f"as in the demo ({scenario.hardware.name}), or the first that holds the model"}
+        device = st.selectbox(
+            "Hardware", [OWN, *hardware_catalog.CATALOG], format_func=lambda n: devices.get(n, n), key="hardware"
+        )
+        if device == OWN and model != OWN and (fitting := fits(model)) != OWN:
+            device = fitting
+            st.caption(f"{model} is shown on {device}.")
     found = [
         f"workload.arrivals={{process: poisson, rate: {rate}}}",
         f"workload.requests={requests}",
@@ -91,6 +100,25 @@ def knobs(scenario: Scenario) -> list[str]:
     return found
 
 
+def rate_of(scenario: Scenario) -> float:
+    """The scenario's requests per second, as far as the slider can show it."""
+    return min(30.0, max(0.5, float(getattr(scenario.workload.arrivals, "rate", 2.0))))
+
+
+@st.cache_data(show_spinner=False)
+def fits(model: str) -> str:
+    """The scenario's own hardware if the model fits it, else the smallest of the catalog that holds it; own if none does."""
+    by_memory = sorted(hardware_catalog.CATALOG.items(), key=lambda item: item[1].memory_bytes)
+    for name in (OWN, *(name for name, _ in by_memory)):
+        device = [] if name == OWN else [f"hardware={name}"]
+        try:
+            scenarios.load("demo", overrides=[f"model={model}", "engine.num_gpu_blocks=null", *device]).engine_config()
+        except InputError:
+            continue
+        return name
+    return OWN
+
+
 def choice(title: str, strategies: Iterable[str], default: str) -> str:
     """A box with every strategy that `serving` has on offer."""
     names = list(strategies)
@@ -101,7 +129,7 @@ def choice(title: str, strategies: Iterable[str], default: str) -> str:
 def show(run: Run) -> None:
     """Cards, the sentence that names the bottleneck, figures and tables of one run."""
     st.caption(tables.heading(run))
-    st.info(run.info["binding"]["sentence"], icon=":material/speed:")
+    st.info(run.info["binding"]["sentence"])
     headlines = cards(run.summary)
     for row in (headlines[:4], headlines[4:]):
         for column, (value, text) in zip(st.columns(4), row, strict=False):
@@ -121,7 +149,7 @@ def show(run: Run) -> None:
             st.markdown(f"**{table.title}**")
             st.table([dict(zip(table.head, row, strict=True)) for row in table.rows])
             if table.note:
-                st.caption(table.note)
+                st.caption(table.note.replace("\n", "  \n"))  # two spaces keep the line break
     with st.expander("What is not modelled"):
         st.markdown("\n".join(f"- {line}" for line in NOT_MODELLED))
 

@@ -24,7 +24,7 @@ h1{font-size:26px;line-height:1.25;margin:0 0 4px}
 h2{font-size:19px;margin:36px 0 12px;padding-top:14px;border-top:1px solid var(--rule)}
 h3{font-size:14px;margin:0 0 8px}
 .lead{color:var(--soft);margin:0 0 18px;overflow-wrap:anywhere;white-space:pre-line}
-.said{background:#fff;border-left:4px solid var(--accent);border-radius:4px;padding:10px 14px;margin:0 0 18px}
+.said{background:#fff;border-left:4px solid var(--accent);border-radius:4px;padding:10px 14px;margin:0 0 18px;white-space:pre-line}
 .cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:12px;margin:0 0 18px}
 .card{background:#fff;border:1px solid var(--rule);border-radius:8px;padding:10px 14px}
 .card b{display:block;font-size:22px;line-height:1.3;font-variant-numeric:tabular-nums}

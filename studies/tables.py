@@ -199,10 +199,20 @@ def about(run: Run) -> list[str]:
 
 
 NAMES = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2el": "E2E", "queue": "queue time"}
+LABELS = {
+    "kv_capacity_tokens": "KV capacity (tokens)",
+    "kv_capacity_requests": "KV capacity (mean conversations)",
+    "kv_cache_hit_percent": "prefix cache hits (%)",
+    "request_goodput": "goodput (1/s)",
+    "good_request_fraction": "good fraction",
+    "usd_per_1m_output_tokens": "USD per 1M output tokens",
+}
 
 
 def label(key: str) -> str:
     """An export key for people: `p95_ttft_ms` reads "p95 TTFT (ms)"."""
+    if key in LABELS:
+        return LABELS[key]
     stat, _, rest = key.partition("_")
     metric = rest.removesuffix("_ms")
     if key.endswith("_ms") and metric in NAMES:

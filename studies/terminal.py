@@ -20,15 +20,16 @@ def stdout() -> Console:
     return Console()
 
 
-def show_tables(tables: Sequence[Table], sentences: Sequence[str] = ()) -> None:
+def show_tables(tables: Sequence[Table], sentences: Sequence[str] = (), console: Console | None = None) -> None:
     """Prints tables, and below them what they come to."""
     from studies.report import show_table
 
-    console = stdout()
+    console = console or stdout()
     for table in tables:
         show_table(table, console)
+    console.print()
     for sentence in sentences:
-        console.print(sentence, highlight=False)
+        console.print(sentence, highlight=False, markup=False)
 
 
 def print_json(value: Any) -> None:
@@ -57,10 +58,17 @@ def spinner(text: str) -> Iterator[None]:
 
 
 @contextmanager
-def progress_bar() -> Iterator[Progress | None]:
-    """A progress bar on stderr; None where nobody looks."""
+def progress_bar() -> Iterator[Progress]:
+    """A progress bar on stderr; where that is no terminal, a line when something begins."""
     if not sys.stderr.isatty():
-        yield None
+        seen: set[str] = set()
+
+        def tell(what: str, part: float) -> None:
+            if what not in seen:
+                seen.add(what)
+                say(f"{what} ...")
+
+        yield tell
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn

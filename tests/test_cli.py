@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 import yaml
 
 import cli
+from studies import terminal
 from studies.bench_options import spread
 
 SMALL = ["--set", "workload.requests=30"]
@@ -147,6 +149,8 @@ def test_a_trace_row_that_can_never_fit_is_rejected_counted_and_named(servetwin,
         (["validate", "demo", "--profile", "nothing"], "nothing"),
         (["calibrate", "--model", "qwen9"], "qwen9"),
         (["compare", "demo", "nowhere.yaml"], "nowhere.yaml"),
+        (["validate", "demo", "--quick", "--profile", "p.json"], "give one"),
+        (["init", "no/such"], "no folder no"),
         (["report", "nowhere"], "run.json"),
         (["replay", "nowhere"], "run.json"),
         (["conformance", "nowhere"], "nowhere"),
@@ -197,6 +201,71 @@ def test_compare_shows_scenarios_side_by_side(servetwin):
     assert "mean TTFT (ms)" in out
     _, out, _ = servetwin("compare", "demo", "demo", *SMALL, "--json")
     assert [s["name"] for s in document(out)["scenarios"]] == ["demo", "demo (2)"]
+
+
+def test_compared_scenarios_go_by_their_files_and_become_rows_where_columns_do_not_fit(servetwin, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    for name in "abcdefg":
+        servetwin("init", name)
+        Path(f"{name}.yaml").write_text(Path(f"{name}.yaml").read_text().replace(f'name: "{name}"', "name: same"))
+    code, out, _ = servetwin("compare", *(f"{name}.yaml" for name in "abcdefg"), *SMALL)
+    assert code == 0
+    assert "…" not in out
+    lines = out.splitlines()
+    assert max(len(line) for line in lines) <= 80
+    assert [line[0] for line in lines[3:] if "8,176" in line] == list("abcdefg")
+
+
+def test_a_comparison_writes_its_page_and_replays_a_trace(servetwin):
+    Path("t.csv").write_text("TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:15:46.6805900,374,44\r\n")
+    code, out, err = servetwin("compare", "demo", "demo", "--trace", "t.csv", "--out", "c", "--json")
+    assert code == 0
+    assert "wrote c/compare.html" in err
+    assert [s["completed"] for s in document(out)["scenarios"]] == [1, 1]
+    assert {path.name for path in Path("c").iterdir()} == {"compare.html", "compare.json"}
+    assert document(Path("c/compare.json").read_text()) == document(out)
+
+
+def test_what_was_overridden_is_told_also_by_the_report_of_the_folder(servetwin):
+    _, out, _ = servetwin("run", "demo", *SMALL, "--out", "a")
+    assert "set: workload.requests=30" in out
+    assert servetwin("report", "a")[1] == out
+
+
+def test_a_name_that_no_terminal_can_show_is_still_a_result(servetwin):
+    code, out, _ = servetwin("run", "demo", *SMALL, "--set", 'name="broken \\ud800"', "--out", "a")
+    assert code == 0
+    assert "broken ?" in out
+
+
+def test_the_dashboard_takes_the_place_of_the_command_and_sends_nothing_out(servetwin, monkeypatch):
+    pytest.importorskip("streamlit", reason="streamlit (extra `app`) is not installed")
+    became: list[str] = []
+    monkeypatch.setattr("os.execv", lambda path, arguments: became.extend(arguments))
+    servetwin("app", "--port", "8600")
+    assert "--server.port=8600" in became
+    assert "--browser.gatherUsageStats=false" in became
+    assert "--server.fileWatcherType=none" in became
+
+
+def test_a_reader_that_leaves_early_sees_no_traceback():
+    command = [sys.executable, "-m", "cli", "run", "demo", *SMALL]
+    with subprocess.Popen(
+        command, cwd=Path(cli.__file__).parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait() in (-signal.SIGPIPE, 0)
+
+
+def test_where_nobody_looks_a_line_tells_what_begins(capsys):
+    with terminal.progress_bar() as tell:
+        for part in (0.0, 0.1):
+            tell("executing demo 1 of 2", part)
+        tell("executing demo 2 of 2", 0.5)
+    assert capsys.readouterr().err == "executing demo 1 of 2 ...\nexecuting demo 2 of 2 ...\n"
 
 
 def test_schema_is_a_json_schema_with_the_installed_strategies(servetwin):

@@ -75,3 +75,14 @@ def test_a_model_that_does_not_fit_is_an_error_in_words(page):
     assert not page.exception
     assert "Llama-3.1-70B" in page.error[0].value
     assert not page.metric
+
+
+def test_a_model_chosen_first_is_shown_on_hardware_that_holds_it(page):
+    page.selectbox(key="model").set_value("Llama-3.1-70B").run()
+    assert not page.exception
+    assert not page.error
+    assert page.metric
+
+
+def test_the_page_begins_with_the_load_of_the_demo(page):
+    assert page.slider(key="rate").value == scenarios.load("demo").workload.arrivals.rate

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import scenarios
+import studies
 from scenarios.errors import InputError
 from sim.profile import Coefficients, Domain, Profile, Range, Source
 from sim.profile_cost import ProfileCost
@@ -162,3 +163,10 @@ def test_a_machine_is_calibrated_between_executions():
     assert found.predicted.info["profile_hash"] == found.profile.hash()
     assert found.profile.source.device == "cpu"
     assert [row.noise for row in found.outcome] == [None] * len(found.outcome)
+
+
+def test_the_package_lists_what_it_offers_and_takes_names(tmp_path):
+    assert dir(studies) == ["Run", "compare", "execute", "load", "save", "simulate", "validate"]
+    run = studies.simulate("demo")
+    assert repr(run).startswith("<Run 'demo': simulated, 100 requests completed; mean_ttft_ms=")
+    assert repr(studies.load(studies.save(run, tmp_path / "out"))) == repr(run)
