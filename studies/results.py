@@ -10,11 +10,12 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from scenarios.errors import InputError
+from scenarios.errors import InputError, one_message
 from scenarios.workload import Workload
 from serving.records import REQUEST_COLUMNS, STEP_COLUMNS, Records
 from studies.limits import NOT_MODELLED
@@ -24,7 +25,13 @@ if TYPE_CHECKING:
     from sim.cost import CostModel
 
 FORMAT_VERSION = 1
+FILES = frozenset(
+    [f"{name}.parquet" for name in ("requests", "steps", "events", "workload", "segments")]
+    + ["scenario.yaml", "run.json", "result.json", "validation.json", "profile.json", "report.html", "executed.html"]
+)
+LONGEST_NAME = 200  # file systems allow 255 bytes, and a folder is written under a longer name first
 EVENTS = ("visible", "preempted", "aborted")
+EVENT_COLUMNS = ("kind", "replica", "step", "request")
 WORKLOAD_COLUMNS = (
     "arrival_ns",
     "prompt_tokens",
@@ -36,6 +43,25 @@ WORKLOAD_COLUMNS = (
     "follows",
     "think_ns",
 )
+
+
+class _Info(BaseModel):
+    """What readers of run.json rely on; there is more in it."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    name: str
+    way: Literal["simulate", "execute"]
+    clock: str
+    replicas: Annotated[int, Field(ge=1)]
+    engine: dict[str, int | float | bool | str]
+    slo: dict[str, float | int | None]
+    percentiles: list[float | int]
+    versions: dict[str, str]
+    objectives: list[dict[str, Any]]
+    binding: dict[str, Any]
+    tenants: list[str]
+    records: dict[str, Any]
 
 
 @dataclass
@@ -94,12 +120,28 @@ def save(
 
 
 def check_target(folder: Path | str) -> None:
-    """Raises InputError if writing a result to `folder` would destroy something else."""
+    """Raises InputError if a result cannot be written to `folder`, or would destroy something else there."""
     folder = Path(folder)
+    check_parent(folder)
     if folder.is_file():
-        raise InputError(f"{folder}: a file, but a result is a folder")
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / "run.json").is_file():
-        raise InputError(f"{folder}: holds other files and no run.json; give a new or an empty folder to --out")
+        raise InputError(f"--out {folder}: a file, but a result is a folder")
+    if folder.is_dir():
+        others = sorted(path.name for path in folder.iterdir() if path.name not in FILES)
+        if others:
+            raise InputError(f"--out {folder}: holds {others[0]}, which is no part of a result; give a new folder")
+
+
+def check_parent(path: Path) -> None:
+    """Raises InputError if nothing can be written beside `path`: better told before the work than after it."""
+    if len(path.name.encode()) > LONGEST_NAME:
+        raise InputError(f"--out {path}: this name is too long for a file")
+    above = next(parent for parent in path.absolute().parents if parent.exists())
+    if not above.is_dir():
+        raise InputError(f"--out {path}: {above} is a file, not a folder")
+    try:
+        os.rmdir(tempfile.mkdtemp(dir=above))
+    except OSError as error:
+        raise InputError(f"--out {path}: {above} cannot be written to ({error.strerror})") from None
 
 
 def replace(part: Path, folder: Path) -> None:
@@ -216,12 +258,21 @@ def load(folder: Path | str) -> Run:
         raise InputError(
             f"{folder / 'run.json'}: format_version: found {info.get('format_version')}, allowed: {FORMAT_VERSION}"
         )
+    try:
+        _Info.model_validate(info)
+    except ValidationError as error:
+        inside, problem = one_message(error, info)
+        raise InputError(f"{folder / 'run.json'}: {inside}: {problem}") from None
     requests, steps, events = (table(f"{name}.parquet") for name in ("requests", "steps", "events"))
-    for name, columns, wanted in (("requests", requests, REQUEST_COLUMNS), ("steps", steps, STEP_COLUMNS)):
+    for name, columns, wanted in (
+        ("requests", requests, (*REQUEST_COLUMNS, "tenant", "session")),
+        ("steps", steps, STEP_COLUMNS),
+        ("events", events, EVENT_COLUMNS),
+    ):
         missing = [column for column in wanted if column not in columns]
         if missing:
             raise InputError(f"{folder / name}.parquet: column {missing[0]} is missing")
-    rows = np.column_stack([events[name] for name in ("replica", "step", "request")]).astype(np.int64).reshape(-1, 3)
+    rows = np.column_stack([events[name] for name in EVENT_COLUMNS[1:]]).astype(np.int64).reshape(-1, 3)
     visible, preempted, aborted = (rows[events["kind"] == k] for k in range(len(EVENTS)))
     records = Records(
         {name: requests[name] for name in REQUEST_COLUMNS},
@@ -234,8 +285,12 @@ def load(folder: Path | str) -> Run:
         tuple(info.pop("tenants")),
         info.pop("records"),
     )
+    summary = document("result.json")
+    for key in ("completed", "duration", "refused"):
+        if key not in summary:
+            raise InputError(f"{folder / 'result.json'}: {key} is missing")
     text = folder / "scenario.yaml"
-    return Run(records, document("result.json"), info, text.read_text(encoding="utf-8") if text.is_file() else "")
+    return Run(records, summary, info, text.read_text("utf-8", errors="replace") if text.is_file() else "")
 
 
 def document(run: Run) -> dict[str, Any]:

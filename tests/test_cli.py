@@ -171,7 +171,7 @@ def test_a_folder_with_other_files_is_refused_before_any_work(servetwin, tmp_pat
     (tmp_path / "thesis.txt").write_text("mine")
     code, _, err = servetwin("run", "demo", "--out", ".")
     assert code == 2
-    assert "run.json" in err
+    assert "holds thesis.txt" in err
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 

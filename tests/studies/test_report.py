@@ -38,7 +38,8 @@ def as_run(driven, name: str = "small", **info) -> Run:
     s = summary(driven.records, slo=SLO, engine=driven.engine)
     found = binding(driven.records, driven.engine, FlatCost(), s["duration"])
     facts = {
-        "name": name, "way": "simulate", "seed": 1, "engine": asdict(driven.engine), "slo": vars(SLO), "binding": found,
+        "name": name, "way": "simulate", "clock": "simulated", "seed": 1, "replicas": 1, "objectives": [],
+        "percentiles": [50, 90, 95, 99], "engine": asdict(driven.engine), "slo": vars(SLO), "binding": found,
         "model": "tiny", "hardware": "cpu", "cost": "flat", "versions": {"servetwin": "0"}, **info,
     }  # fmt: skip
     return Run(driven.records, s, facts, "name: small\n")
@@ -84,7 +85,7 @@ def test_a_failed_write_leaves_the_old_result_and_nothing_else(run, tmp_path):
 
 def test_a_folder_with_other_files_is_not_overwritten(run, tmp_path):
     (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(InputError, match=r"run\.json"):
+    with pytest.raises(InputError, match=r"holds thesis\.txt"):
         results.save(run, tmp_path)
     assert (tmp_path / "thesis.txt").read_text() == "mine"
 
@@ -249,3 +250,23 @@ def test_numbers_read_like_numbers():
     assert shown == ["–", "0", "3", "12,345", "0.0123", "123", "54,321", "1.00e-07"]
     assert tables.percent(0.0123, signed=True) == "+1.2 %"
     assert tables.milliseconds(12_345.0) == "12.3 s"
+
+
+@pytest.mark.parametrize(("field", "value"), [("engine", None), ("percentiles", 5), ("slo", 5), ("binding", None)])
+def test_a_run_whose_facts_are_damaged_is_refused_by_field(run, tmp_path, field, value):
+    folder = results.save(run, tmp_path / "out")
+    facts = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(facts | {field: value}))
+    with pytest.raises(InputError, match=rf"run\.json: {field}"):
+        results.load(folder)
+
+
+def test_a_target_that_cannot_be_written_is_refused_before_any_work(tmp_path):
+    (tmp_path / "file").write_text("")
+    for folder, why in (
+        ("file/out", "is a file, not a folder"),
+        ("a" * 300, "too long"),
+        ("file", "a result is a folder"),
+    ):
+        with pytest.raises(InputError, match=why):
+            results.check_target(tmp_path / folder)
