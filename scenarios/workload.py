@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from struct import Struct
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from serving.request import Request, Segment
 
 _FIELDS = Struct("5q")
+_AT_ONCE = 1 << 12  # rows that `requests` turns into Python integers at once
 
 
 @dataclass
@@ -61,6 +63,27 @@ class Workload:
         tokens, output_tokens, max_tokens, priority, tenant = _FIELDS.unpack_from(self._fields, i * _FIELDS.size)
         prompt = ((i, tokens),) if self.segment_offset is None else self.prompt(i)
         return Request(i, prompt, output_tokens, max_tokens, tokens, arrival_ns, priority, tenant)
+
+    def requests(self, rows: NDArray[np.int64]) -> Iterator[Request]:
+        """Requests `rows`, each as sent at its `arrival_ns` and made when it is asked for.
+
+        Several times faster than `request`, because the loop over rows is not Python's.
+        """
+        return chain.from_iterable(self._some(rows[k : k + _AT_ONCE]) for k in range(0, len(rows), _AT_ONCE))
+
+    def _some(self, rows: NDArray[np.int64]) -> Iterator[Request]:
+        index, tokens = rows.tolist(), self.prompt_tokens[rows].tolist()
+        prompts: Iterator[tuple[Segment, ...]]
+        # (A zip of one iterator makes tuples of one.)
+        prompts = (
+            zip(zip(index, tokens, strict=True), strict=True)
+            if self.segment_offset is None
+            else map(self.prompt, index)
+        )
+        columns = (self.arrival_ns, self.priority, self.tenant)
+        arrivals, priorities, tenants = (column[rows].tolist() for column in columns)
+        outputs, declared = self.output_tokens[rows].tolist(), self.max_tokens[rows].tolist()
+        return map(Request, index, prompts, outputs, declared, tokens, arrivals, priorities, tenants)
 
     @cached_property
     def _fields(self) -> bytes:

@@ -197,13 +197,13 @@ class FastScheduler:
     def update(self, plan: object = None) -> list[Request]:
         """The step decided last has run; returns those whose answer it completed."""
         finished: list[Request] = []
-        finishes, step = self.finishes, self.step
+        finishes, step, cache, running = self.finishes, self.step, self.cache, self.running
         while finishes and finishes[0][0] < step:
             request = heappop(finishes)[2]
-            del self.running[request]
+            del running[request]
             self._forget_decode(request)
-            if self.cache is not None:
-                self.cache.close(request)
+            if cache is not None:
+                cache.close(request)
             request.num_outputs = request.stop_after
             request.status = _FINISHED
             finished.append(request)
@@ -342,15 +342,17 @@ class FastScheduler:
 
     def _forget_decode(self, request: Request) -> None:
         """A decode leaves the running set: its blocks go back, the sums forget it."""
-        base = request.base
+        base, size, cache = request.base, self.block_size, self.cache
         self.decodes -= 1
         self.base_sum -= base
         if base == self.base_max:
             self.base_max = None
-        self.due[-base % self.block_size] -= 1
-        if self.cache is not None:
-            del self.cache.writers[request.text.answer]
-        self._release(request, base + self.step)
+        self.due[-base % size] -= 1
+        if cache is None:
+            self.free += (base + self.step + size - 1) // size
+        else:
+            del cache.writers[request.text.answer]
+            self.free += cache.release(request, base + self.step)
 
     def _remove(self, request: Request) -> None:
         """A request leaves the running set before its end."""

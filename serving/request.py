@@ -124,7 +124,10 @@ class Request:
 
     def stops_after(self, max_model_len: int) -> int:
         """Answer tokens after which the request ends: the stop rule, and the only reader of the true length."""
-        return min(self._output_tokens, self.max_tokens, max_model_len - self.prompt_tokens)
+        tokens, room = self._output_tokens, max_model_len - self.prompt_tokens
+        if tokens > self.max_tokens:  # compared by hand: a call of `min` would take longer than all of this
+            tokens = self.max_tokens
+        return tokens if tokens < room else room
 
     def __repr__(self) -> str:
         return f"Request({self.index}, {self.prompt_tokens}+{self.num_outputs}, computed={self.computed})"

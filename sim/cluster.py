@@ -1,18 +1,18 @@
 """A simulated deployment: clients, a router and replicas on SimPy's clock (integer nanoseconds).
 
-SimPy's heap holds external events only. With an open loop these are the arrivals: each advances the replicas to its own
-instant, so that a quiet stretch of steps costs one look. Where clients react to finishes (closed loop, later turns of a
+With an open loop the only events are the arrivals: each advances the replicas to its own instant, so that a quiet stretch of
+steps costs one look, and they come in order, so that nothing needs to be put on SimPy's heap. Where clients react to finishes (closed loop, later turns of a
 session) the ends and starts of steps are events too, ordered at one instant as arrival < step end < reaction < step start.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import simpy
+from numpy.typing import NDArray
 from simpy.events import NORMAL, Event, EventPriority
 
 from scenarios.errors import InputError
@@ -124,13 +124,11 @@ class _Run:
         for i in np.flatnonzero(workload.follows >= 0).tolist():
             self.followers.setdefault(int(workload.follows[i]), []).append(i)
         if workload.concurrency is None:
-            rows, times = first.tolist(), workload.arrival_ns[first].tolist()
-            if not self.observed:  # no event but the arrivals, which are in order
-                times = times[: bisect_left(times, end)]
-                for i, at in zip(rows, times, strict=False):
-                    self.send(i, at)
+            times = workload.arrival_ns[first]
+            if not self.observed:
+                self._open_loop(first[: int(np.searchsorted(times, end))])
             else:
-                arrivals = self._arrivals(rows, times)
+                arrivals = self._arrivals(first.tolist(), times.tolist())
                 self.on_arrival.append(arrivals.send)
                 next(arrivals)
         else:
@@ -162,10 +160,25 @@ class _Run:
             self.send(i, now)
         yield
 
+    def _open_loop(self, rows: NDArray[np.int64]) -> None:
+        """Sends requests `rows`, in order, when nobody reacts to finishes: without any other event no heap is needed."""
+        fits = self.fits
+        only = self.replicas[0] if len(self.replicas) == 1 else None
+        for request in self.workload.requests(rows):
+            now = request.arrival_ns
+            if only is not None and fits[request.index]:  # what `route` comes to
+                only.advance(now)
+                only.submit(request, now)
+            else:
+                self.route(request, now)
+
     def send(self, i: int, now: int) -> None:
-        """A client sends request i now: it is rejected for good, or routed."""
-        request = self.workload.request(i, now)
-        if not self.fits[i]:
+        """A client sends request i now."""
+        self.route(self.workload.request(i, now), now)
+
+    def route(self, request: Request, now: int) -> None:
+        """A request that was sent now is rejected for good, or goes to a replica."""
+        if not self.fits[request.index]:
             self._reject(request, now)
             return
         if len(self.replicas) == 1:

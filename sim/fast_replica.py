@@ -92,8 +92,10 @@ class FastReplica:
         next leap if somebody watches finishes, since what they do about one comes before the next step.
         """
         scheduler, end = self.scheduler, self.free_from
+        running, waiting, finishes = scheduler.running, scheduler.waiting, scheduler.finishes
+        watched = self.on_finish is not None
         while True:
-            if scheduler.waiting:
+            if waiting:
                 request = scheduler.admit_alone(end)
                 end = self._decide(end, bound) if request is None else self._prefill(request, end)
             elif (
@@ -104,13 +106,13 @@ class FastReplica:
                 end = self._leap(end, bound)
             else:
                 end = self._decide(end, bound)
-            if end >= bound or self.on_finish is not None:
+            if end >= bound or watched:
                 self.ends = end
                 return
-            self.free_from = end
-            if scheduler.finishes and scheduler.finishes[0][0] < scheduler.step:
+            if finishes and finishes[0][0] < scheduler.step:
                 self._finish(end)
-            if not (scheduler.running or scheduler.waiting):
+            if not running and not waiting:
+                self.free_from = end
                 return
 
     def complete(self) -> None:
@@ -125,20 +127,22 @@ class FastReplica:
             self._finish(end)
 
     def _finish(self, now: int) -> None:
+        requests, number, on_finish, steps = self.requests, self.number, self.on_finish, self.steps
         for request in self.scheduler.update():
             self.outstanding -= 1
-            self.requests.close(request, _FINISHED, now, self.number, request.submission)
-            if self.on_finish is not None:
-                self.on_finish(request, now)
-        if len(self.steps.end_ns) > self.steps.FRESH:
-            self.steps.spill()
+            requests.close(request, _FINISHED, now, number, request.submission)
+            if on_finish is not None:
+                on_finish(request, now)
+        if len(steps.end_ns) > steps.FRESH:
+            steps.spill()
 
     def _prefill(self, request: Request, start: int) -> int:
         """The step that admits `request` whole, and nobody else, as has just been decided; returns when it ends."""
         scheduler, steps = self.scheduler, self.steps
         tokens, sequences = request.prompt_tokens, scheduler.sequences
         context, longest = scheduler.context, scheduler.longest
-        end = request.first_token_ns = start + self.prompt_ns(tokens, sequences, context, longest)
+        prompt_ns = self.prompt_ns
+        end = request.first_token_ns = start + prompt_ns(tokens, sequences, context, longest)
         self.first = len(steps.end_ns)
         steps.end_ns.append(end)
         steps.kv_blocks.append(scheduler.usable - scheduler.free)
@@ -162,26 +166,28 @@ class FastReplica:
         scheduler, steps = self.scheduler, self.steps
         ends, blocks = steps.end_ns, steps.kv_blocks
         step, last, sequences = scheduler.step, scheduler.finishes[0][0], scheduler.decodes
-        context = total = scheduler.base_sum + sequences * step
+        context = scheduler.base_sum + sequences * step
         fixed, per_context = self.cost.decode_line(sequences)
         usable = scheduler.usable
         used = in_use = usable - scheduler.free
         end, before = start, len(ends)
         due, size = scheduler.due, scheduler.block_size
+        # Doubles, exact for such counts, are multiplied faster than integers.
+        total, more = context + 0.0, sequences + 0.0
         for at in range(step, last + 1 if last - step < _LOOP else step + _LOOP):
             used += due[at % size]
             if used > usable:
                 used = blocks[-1]
                 break
             end += int(fixed + per_context * total + 0.5)
-            total += sequences
+            total += more
             ends.append(end)
             blocks.append(used)
             if end >= bound:
                 break
         else:
             if at < last:
-                end, used = self._long_leap(at + 1, last, total, end, bound, used)
+                end, used = self._long_leap(at + 1, last, int(total), end, bound, used)
         n = len(ends) - before
         scheduler.step = step + n
         if self.on_finish is not None:
