@@ -147,8 +147,8 @@ def steady(times: NDArray[np.int64], order: NDArray[np.int64], neighbours: int =
         for k in range(len(off)):
             around = np.concatenate([off[max(0, k - neighbours) : k], off[k + 1 : k + 1 + neighbours]])
             common[k] = np.median(around) if len(around) else 0.0
-        # Only differences matter: a median over all steps of zero keeps the level of the whole run.
-        result[turns, visited] = np.exp(log - common + np.median(common))
+        # The level that is left is the mean one: live steps meet slow moments too, as often as these did.
+        result[turns, visited] = np.exp(log - common + np.log(np.exp(common).mean()))
     return result
 
 
