@@ -226,6 +226,8 @@ def validate(
             loaded, device=device, clock=clock, repeats=repeats, profile=given,  # type: ignore[arg-type]
             grid="quick" if quick else "standard", ranking=ranking, progress=tell,
         )  # fmt: skip
+    for done in found.executed:
+        done.info["set"] = overrides
     if folder is not None:
         from studies.validation import write
 

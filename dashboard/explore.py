@@ -73,7 +73,7 @@ def knobs(scenario: Scenario) -> list[str]:
         model = st.selectbox(
             "Model", [OWN, *model_catalog.CATALOG], format_func=lambda n: models.get(n, n), key="model"
         )
-        devices = {OWN: f"as in the demo ({scenario.hardware.name}), or the first that holds the model"}
+        devices = {OWN: f"as the model needs ({scenario.hardware.name})"}
         device = st.selectbox(
             "Hardware", [OWN, *hardware_catalog.CATALOG], format_func=lambda n: devices.get(n, n), key="hardware"
         )

@@ -234,7 +234,9 @@ def side_by_side(rows: Sequence[dict[str, Any]], repeats: int) -> Table:
         )
         for row in rows
     ]
-    note = f"executed: mean of {repeats} repeats; noise: largest difference between two of them"
+    note = "noise of the machine needs --repeats 2 or more"
+    if repeats > 1:
+        note = f"executed: mean of {repeats} repeats; noise: largest difference between two of them"
     return Table("Simulated against executed", ("", "executed", "simulated", "error", "noise"), cells, note)
 
 

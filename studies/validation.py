@@ -51,6 +51,11 @@ class ValidationReport:
     variants: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
+    def repeats(self) -> str:
+        """How many executions there are, in words."""
+        return f"{len(self.executed)} repeats" if len(self.executed) > 1 else "one execution"
+
+    @property
     def verdict(self) -> str:
         """`fail` if the replayed schedule differs or a headline metric fails, `void` if the machine was too noisy."""
         return judged.overall(self.outcome) if self.schedule["identical"] else "fail"
@@ -60,7 +65,7 @@ class ValidationReport:
         """What came of it, in words."""
         same = "is identical" if self.schedule["identical"] else "DIFFERS"
         judged_rows = [row for row in self.outcome if row.metric in judged.HEADLINES]
-        said = f"The replayed schedule {same} over {self.schedule['steps']:,} steps of {len(self.executed)} repeats."
+        said = f"The replayed schedule {same} over {self.schedule['steps']:,} steps of {self.repeats}."
         if judged_rows:
             worst = max(judged_rows, key=lambda row: abs(row.error))
             said += f" Largest headline error: {tables.label(worst.metric)} {tables.percent(worst.error, signed=True)}"
@@ -112,7 +117,7 @@ class ValidationReport:
         note = self.schedule["first_difference"] or ""
         rows = [
             ("replayed schedule", same),
-            (f"steps of {len(self.executed)} repeats", f"{self.schedule['steps']:,}"),
+            (f"steps of {self.repeats}", f"{self.schedule['steps']:,}"),
             ("verdict", self.verdict),
         ]
         return Table("Schedule", ("", ""), rows, note)
@@ -128,7 +133,7 @@ class ValidationReport:
             )
             for kind, e in self.cost.by_kind.items()
         ]
-        note = f"steps of {len(self.executed)} repeats together; simulated on the executed schedule"
+        note = f"steps of {self.repeats} together; simulated on the executed schedule"
         return Table("Step costs", ("", "steps", "error of sum", "MAPE", "share of time"), rows, note)
 
     def ranking_table(self) -> Table:
