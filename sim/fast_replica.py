@@ -61,8 +61,8 @@ class FastReplica:
             self.free_from = now
         scheduler.add(request)
         self.steps.visible += scheduler.step, request.index
-        request.submission = self.submitted
-        self.submitted += 1
+        request.submission = submitted = self.submitted
+        self.submitted = submitted + 1
         self.outstanding += 1
 
     def advance(self, now: int) -> None:
@@ -119,7 +119,8 @@ class FastReplica:
         """Ends the step or leap in flight: its tokens are out, and those who have all theirs leave."""
         scheduler, end = self.scheduler, self.ends
         assert end is not None
-        self.ends, self.free_from = None, end
+        self.ends = None
+        self.free_from = end
         if self.owed:
             scheduler.take(self.owed)
             self.owed = 0
@@ -143,8 +144,9 @@ class FastReplica:
         context, longest = scheduler.context, scheduler.longest
         prompt_ns = self.prompt_ns
         end = request.first_token_ns = start + prompt_ns(tokens, sequences, context, longest)
-        self.first = len(steps.end_ns)
-        steps.end_ns.append(end)
+        ends = steps.end_ns
+        self.first = len(ends)
+        ends.append(end)
         steps.kv_blocks.append(scheduler.usable - scheduler.free)
         step, pairs, running = scheduler.step - 1, tokens * (tokens + 1) // 2, sequences + 1
         steps.leaps.frombytes(
@@ -192,7 +194,9 @@ class FastReplica:
         scheduler.step = step + n
         if self.on_finish is not None:
             self.owed = used - in_use  # not taken yet: an arrival may cut the leap
-        elif used > in_use:
+        elif scheduler.cache is None:
+            scheduler.free = usable - used
+        else:
             scheduler.take(used - in_use)
         if decided:
             steps.prolong(n)
@@ -200,9 +204,8 @@ class FastReplica:
             self.first = before
             base_max = scheduler.base_max
             longest = (scheduler.find_base_max() if base_max is None else base_max) + step
-            running = len(scheduler.running)
             steps.leaps.frombytes(
-                pack_leap(step, n, start, start, 0, 0, 0, sequences, context, longest, sequences, running, 0)
+                pack_leap(step, n, start, start, 0, 0, 0, sequences, context, longest, sequences, sequences, 0)
             )
         return end
 
