@@ -18,7 +18,7 @@ from serving.request import Request, Status
 from serving.scheduler import PrefixStats
 
 # Looking a member up in its enum takes as long as ten instructions.
-_WAITING, _RUNNING, _PREEMPTED, _FINISHED = Status.WAITING, Status.RUNNING, Status.PREEMPTED, Status.FINISHED
+_RUNNING, _PREEMPTED, _FINISHED = Status.RUNNING, Status.PREEMPTED, Status.FINISHED
 
 Row = tuple[Request, int, int]
 """A prompt's part of a step: request, tokens, context before. A token comes out unless the prompt stays partial."""
@@ -74,7 +74,6 @@ class FastScheduler:
         return bool(self.running or self.waiting)
 
     def add(self, request: Request) -> None:
-        request.status = _WAITING
         request.stop_after = request.stops_after(self.max_model_len)
         if self.cache is not None:
             self.cache.open(request)
@@ -197,16 +196,17 @@ class FastScheduler:
     def update(self, plan: object = None) -> list[Request]:
         """The step decided last has run; returns those whose answer it completed."""
         finished: list[Request] = []
-        finishes, step, cache, running = self.finishes, self.step, self.cache, self.running
+        finishes, step, running = self.finishes, self.step, self.running
         while finishes and finishes[0][0] < step:
             request = heappop(finishes)[2]
             del running[request]
             self._forget_decode(request)
-            if cache is not None:
-                cache.close(request)
             request.num_outputs = request.stop_after
             request.status = _FINISHED
             finished.append(request)
+        if self.cache is not None:
+            for request in finished:
+                self.cache.close(request)
         return finished
 
     def find_base_max(self) -> int:

@@ -162,14 +162,16 @@ class StepLog:
     def arrays(self) -> dict[str, Column]:
         """STEP_COLUMNS as int64 `(steps,)`."""
         self.spill()
-        rows = np.array(self.leaps, dtype=np.int64).reshape(-1, len(_LEAP))
-        leap = {name: rows[:, i] for i, name in enumerate(_LEAP)}
+        table = np.frombuffer(self.leaps, dtype=np.int64).reshape(-1, len(_LEAP)).T.copy()
+        leap = dict(zip(_LEAP, table, strict=True))
         n = leap["n"]
         total = int(n.sum())
-        first = np.repeat(np.cumsum(n) - n, n)
-        inside = np.arange(total) - first  # position of the step in its leap
+        row = np.repeat(
+            np.arange(len(n)), n
+        )  # of each step; taking by it is many times faster than repeating each column
+        inside = np.arange(total) - (np.cumsum(n) - n)[row]  # position of the step in its leap
         end = np.array(self.spilled["end_ns"], dtype=np.int64)
-        columns = {name: leap[name].repeat(n) for name in _LEAP if name != "n"}
+        columns = {name: leap[name].take(row) for name in _LEAP if name != "n"}
         columns["step"] += inside
         columns["decode_context"] += inside * columns["decode_sequences"]
         columns["decode_max_context"] += np.where(columns["decode_sequences"] > 0, inside, 0)
