@@ -294,13 +294,12 @@ def replay(
 ) -> None:
     """Decide a recorded run again.
 
-    With its own step durations the schedule must come out identical; exit code 1 if not."""
-    from serving.config import EngineConfig
-    from sim.replay import replay as decide
+    With its own step durations it must come out identical; exit code 1 if not."""
     from studies import results
+    from studies.run import replayed
 
     recorded = results.load(log)
-    found = decide(recorded.records, results.load_workload(log), EngineConfig(**recorded.info["engine"]))
+    found = replayed(recorded, results.load_workload(log))
     if as_json:
         terminal.print_json(
             {"identical": found.identical, "steps": found.steps, "first_difference": found.first_difference}

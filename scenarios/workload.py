@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from serving.request import Request, Segment
 
-_FIELDS = Struct("5q")
+_FIELDS = Struct("4q")
 _AT_ONCE = 1 << 12  # rows that `requests` turns into Python integers at once
 
 
@@ -60,9 +60,9 @@ class Workload:
 
     def request(self, i: int, arrival_ns: int) -> Request:
         """Request i as sent at `arrival_ns`."""
-        tokens, output_tokens, max_tokens, priority, tenant = _FIELDS.unpack_from(self._fields, i * _FIELDS.size)
+        tokens, output_tokens, max_tokens, priority = _FIELDS.unpack_from(self._fields, i * _FIELDS.size)
         prompt = ((i, tokens),) if self.segment_offset is None else self.prompt(i)
-        return Request(i, prompt, output_tokens, max_tokens, tokens, arrival_ns, priority, tenant)
+        return Request(i, prompt, output_tokens, max_tokens, tokens, arrival_ns, priority)
 
     def requests(self, rows: NDArray[np.int64]) -> Iterator[Request]:
         """Requests `rows`, each as sent at its `arrival_ns` and made when it is asked for.
@@ -80,13 +80,13 @@ class Workload:
             if self.segment_offset is None
             else map(self.prompt, index)
         )
-        columns = (self.arrival_ns, self.priority, self.tenant)
-        arrivals, priorities, tenants = (column[rows].tolist() for column in columns)
+        columns = (self.arrival_ns, self.priority)
+        arrivals, priorities = (column[rows].tolist() for column in columns)
         outputs, declared = self.output_tokens[rows].tolist(), self.max_tokens[rows].tolist()
-        return map(Request, index, prompts, outputs, declared, tokens, arrivals, priorities, tenants)
+        return map(Request, index, prompts, outputs, declared, tokens, arrivals, priorities)
 
     @cached_property
     def _fields(self) -> bytes:
         """What a request is made of, a row each: reading a row at once is several times faster than single array elements."""
-        columns = (self.prompt_tokens, self.output_tokens, self.max_tokens, self.priority, self.tenant)
+        columns = (self.prompt_tokens, self.output_tokens, self.max_tokens, self.priority)
         return np.column_stack(columns).astype(np.int64).tobytes()

@@ -73,6 +73,18 @@ class StepPlan:
     waiting: int = 0
     free_blocks: int = 0
 
+    def started(self, now: int) -> None:
+        """The step begins: those that it admits for the first time are scheduled now."""
+        for request, _, _ in self.admitted:
+            if request.first_scheduled_ns < 0:
+                request.first_scheduled_ns = now
+
+    def ended(self, now: int) -> None:
+        """The step has ended: first tokens are out now."""
+        for row in self.scheduled:
+            if row.samples and row.request.first_token_ns < 0:
+                row.request.first_token_ns = now
+
 
 @dataclass(slots=True, frozen=True)
 class StepResult:

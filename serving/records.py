@@ -53,6 +53,7 @@ STEP_COLUMNS = (
 
 
 # `Struct.pack` converts integers several times faster than `array.extend`.
+_REASONS_KEPT = 20
 _REQUEST_ROW = Struct(f"{len(REQUEST_COLUMNS)}q")
 
 
@@ -61,6 +62,7 @@ class RequestLog:
 
     def __init__(self, n: int) -> None:
         self.rows = bytearray(b"\xff") * (n * _REQUEST_ROW.size)  # all -1
+        self.rejected: list[dict[str, object]] = []  # the first of them, with the reason
 
     def close(self, request: Request, status: Status, finish_ns: int, replica: int = 0, submitted: int = -1) -> None:
         """Writes the row of a request that has ended as `status`."""
@@ -79,6 +81,12 @@ class RequestLog:
             replica,
             submitted,
         )
+
+    def reject(self, request: Request, reason: str, now: int) -> None:
+        """Writes the row of a request that no empty engine could hold."""
+        self.close(request, Status.REJECTED, now)
+        if len(self.rejected) < _REASONS_KEPT:
+            self.rejected.append({"request": request.index, "reason": reason})
 
     def arrays(self) -> dict[str, Column]:
         """Every column as int64 `(n,)`; rows of requests that were never submitted have status -1."""
@@ -235,7 +243,8 @@ def gather(
             found.append(np.column_stack([np.full(len(pairs), log.replica, dtype=np.int64), pairs]))
         return np.concatenate(found)
 
-    info = {"replicas": len(logs), "leaps": sum(len(log.leaps) for log in logs) // len(_LEAP), **info}
+    leaps = sum(len(log.leaps) for log in logs) // len(_LEAP)
+    info = {"replicas": len(logs), "leaps": leaps, "rejected": requests.rejected, **info}
     return Records(
         requests=requests.arrays(),
         steps=steps,

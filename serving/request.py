@@ -66,7 +66,6 @@ class Request:
         "status",
         "stop_after",
         "submission",
-        "tenant",
         "text",
     )
 
@@ -89,7 +88,6 @@ class Request:
         prompt_tokens: int | None = None,
         arrival_ns: int = 0,
         priority: int = 0,
-        tenant: int = 0,
         *,
         arrival_order: float | None = None,
         output_key: Hashable = None,
@@ -103,7 +101,6 @@ class Request:
         self.arrival_order = arrival_ns if arrival_order is None else arrival_order
         self._output_key = output_key
         self.priority = priority
-        self.tenant = tenant
         self.status = _WAITING
         self.computed = 0
         self.num_outputs = 0

@@ -1,28 +1,30 @@
 """A simulated deployment: clients, a router and replicas on SimPy's clock (integer nanoseconds).
 
 With an open loop the only events are the arrivals: each advances the replicas to its own instant, so that a quiet stretch of
-steps costs one look, and they come in order, so that nothing needs to be put on SimPy's heap. Where clients react to finishes (closed loop, later turns of a
-session) the ends and starts of steps are events too, ordered at one instant as arrival < step end < reaction < step start.
+steps costs one look, and they come in order, so that nothing needs to be put on SimPy's heap. Where clients react to finishes
+(closed loop, later turns of a session) the ends and starts of steps are events too, ordered at one instant as
+arrival < step end < reaction < step start.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
 
 import numpy as np
 import simpy
 from numpy.typing import NDArray
 from simpy.events import NORMAL, Event, EventPriority
 
+from scenarios.clients import Clients, Sends
 from scenarios.errors import InputError
 from scenarios.workload import Workload
 from serving.config import EngineConfig
 from serving.fast_scheduler import FastScheduler
 from serving.plan import Executor
 from serving.records import Records, RequestLog, StepLog, gather
-from serving.request import Request, Status
+from serving.request import Request
 from serving.routing import ROUTERS, Router
 from serving.scheduler import LivelockError, Scheduler
 from sim.cost import CostModel
@@ -31,7 +33,6 @@ from sim.replica import AnyReplica, CostExecutor, Replica
 
 _END_OF_TIME = 1 << 62
 _STEP_END, _STEP_START = EventPriority(2), EventPriority(3)  # at one instant, after arrivals (SimPy's NORMAL is 1)
-_REASONS_KEPT = 20
 
 Observer = Callable[[Request, int], None]
 MakeReplica = Callable[[int, RequestLog, StepLog, Observer | None], AnyReplica]
@@ -94,15 +95,14 @@ def _run(
         raise ValueError(f"replicas: found {replicas}, at least 1 is needed")
     requests = RequestLog(len(workload))
     logs = [StepLog(number) for number in range(replicas)]
-    reacts = workload.concurrency is not None or bool((workload.follows >= 0).any())
     run = _Run(engine, workload, requests, ROUTERS[router](), horizon_ns)
-    run.replicas = [make(number, requests, logs[number], run.react if reacts else None) for number in range(replicas)]
-    run.observed = reacts
+    observer = run.react if run.observed else None
+    run.replicas = [make(number, requests, logs[number], observer) for number in range(replicas)]
     try:
         run.go()
     except LivelockError as error:
         raise InputError(f"engine: {error}") from error
-    return gather(requests, logs, workload.tenant, workload.session, workload.tenants, {"rejected": run.reasons})
+    return gather(requests, logs, workload.tenant, workload.session, workload.tenants, {})
 
 
 class _Run:
@@ -118,30 +118,22 @@ class _Run:
         self.horizon_ns = horizon_ns
         self.env = simpy.Environment(initial_time=0)
         self.replicas: list[AnyReplica] = []
-        self.observed = False
-        self.reasons: list[dict[str, Any]] = []
+        self.clients = Clients(workload)
+        self.observed = self.clients.react
         self.fits = engine.fits(workload.prompt_tokens, workload.max_tokens).tolist()
-        self.next_row: Iterator[int] = iter(())  # closed loop: rows that clients have not sent yet
-        self.followers: dict[int, list[int]] = {}
         self.on_arrival: list[Callable[[Event], None]] = []
 
     def go(self) -> None:
         workload, end = self.workload, _END_OF_TIME if self.horizon_ns is None else self.horizon_ns + 1
-        first = np.flatnonzero(workload.follows < 0)
-        for i in np.flatnonzero(workload.follows >= 0).tolist():
-            self.followers.setdefault(int(workload.follows[i]), []).append(i)
-        if workload.concurrency is None:
-            times = workload.arrival_ns[first]
-            if not self.observed:
-                self._open_loop(first[: int(np.searchsorted(times, end))])
-            else:
-                arrivals = self._arrivals(first.tolist(), times.tolist())
-                self.on_arrival.append(arrivals.send)
-                next(arrivals)
+        if workload.concurrency is not None:
+            self._send_later(self.clients.first())
+        elif self.observed:
+            arrivals = self._arrivals()
+            self.on_arrival.append(arrivals.send)
+            next(arrivals)
         else:
-            self.next_row = iter(first.tolist())
-            for _ in range(min(workload.concurrency, len(first))):
-                self._send_next(first=True)
+            opening = self.clients.opening
+            self._open_loop(opening[: int(np.searchsorted(workload.arrival_ns[opening], end))])
         if self.horizon_ns is None:
             self.env.run()
         else:
@@ -152,13 +144,13 @@ class _Run:
                 raise InputError("the run lasts longer than the clock can count (146 years); are the step costs right?")
             replica.close_open(end)
 
-    def _arrivals(self, rows: list[int], times: list[int]) -> Generator[None, Event, None]:
+    def _arrivals(self) -> Generator[None, Event, None]:
         """Sends the requests of an open loop: a process, but for its one event that comes again and again. (SimPy's own, with
         a timeout an arrival, would cost as much as a leap.)"""
         now = 0
         arrival = Event(self.env)
         arrival._ok, arrival._value = True, None
-        for i, at in zip(rows, times, strict=True):
+        for i, at in self.clients.first():
             if at > now:
                 arrival.callbacks = self.on_arrival
                 self.env.schedule(arrival, NORMAL, at - now)
@@ -204,30 +196,21 @@ class _Run:
         chosen.submit(request, now)
 
     def _reject(self, request: Request, now: int) -> None:
-        self.requests.close(request, Status.REJECTED, now)
-        if len(self.reasons) < _REASONS_KEPT:
-            reason = self.engine.why_it_can_never_run(request.prompt_tokens, request.max_tokens)
-            self.reasons.append({"request": request.index, "reason": reason})
-        if self.workload.concurrency is not None:
-            self._send_next()
+        reason = self.engine.why_it_can_never_run(request.prompt_tokens, request.max_tokens)
+        self.requests.reject(request, str(reason), now)
+        self._send_later(self.clients.gave_up(now))
 
     # -- clients that react to finishes --------------------------------------------------------------------------------
 
     def react(self, request: Request, now: int) -> None:
         """The answer of `request` is complete: its client sends what depends on it."""
-        for i in self.followers.pop(request.index, ()):
-            self._send_after(i, int(self.workload.think_ns[i]))
-        if self.workload.concurrency is not None:
-            self._send_next()
+        self._send_later(self.clients.answered(request.index, now))
 
-    def _send_next(self, first: bool = False) -> None:
-        i = next(self.next_row, None)
-        if i is not None:
-            self._send_after(i, 0 if first else int(self.workload.think_ns[i]))
-
-    def _send_after(self, i: int, delay: int) -> None:
-        # A reaction without a pause belongs to the instant of the step end that caused it, before any step starts.
-        self._after(delay, NORMAL if delay else _STEP_END, lambda: self.send(i, int(self.env.now)))
+    def _send_later(self, sends: Sends) -> None:
+        for i, at in sends:
+            delay = at - int(self.env.now)
+            # A reaction without a pause belongs to the instant of the step end that caused it, before any step starts.
+            self._after(delay, NORMAL if delay else _STEP_END, partial(self.send, i, at))
 
     def _after(self, delay: int, priority: EventPriority, action: Callable[[], None]) -> None:
         event = Event(self.env)

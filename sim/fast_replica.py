@@ -12,7 +12,7 @@ from serving.plan import StepShape
 from serving.records import RequestLog, StepLog, pack_leap
 from serving.request import Request, Status
 from sim.cost import CostModel
-from sim.tables import TabledCost
+from sim.tabled_cost import TabledCost
 
 _FINISHED = Status.FINISHED
 _LOOP = 48  # steps up to which a plain loop beats numpy

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from serving.plan import StepShape
 from sim.profile import Profile
-from sim.tables import TabledCost
+from sim.tabled_cost import TabledCost
 
 
 class ProfileCost(TabledCost):

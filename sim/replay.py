@@ -40,11 +40,17 @@ class RecordedDurations:
         self.plan = plan
 
     def collect(self) -> StepResult:
-        return StepResult(next(self.durations))
+        duration = next(self.durations, None)
+        if duration is None:
+            raise LookupError("more steps are needed than were recorded")
+        return StepResult(duration)
 
 
-def replay(records: Records, workload: Workload, engine: EngineConfig) -> ReplayReport:
-    """Decides a recorded run again and compares every step and every request with the recording."""
+def replay(records: Records, workload: Workload, engine: EngineConfig, *, router: str | None = None) -> ReplayReport:
+    """Decides a recorded run again and compares every step and every request with the recording.
+
+    router: of a run that was not in real time: the workload is then also sent again (`rerun`), if the run was complete.
+    """
     steps = 0
     for number in np.unique(records.steps["replica"]).tolist():
         mine = records.steps["replica"] == number
@@ -53,32 +59,37 @@ def replay(records: Records, workload: Workload, engine: EngineConfig) -> Replay
         steps += int(mine.sum())
         if difference is not None:
             return ReplayReport(False, steps, f"replica {number}, {difference}" if number else difference)
+    if router is not None and not (records.requests["status"] == Status.IN_FLIGHT).any():
+        try:
+            again = rerun(records, workload, engine, router=router)
+        except LookupError as error:
+            return ReplayReport(False, steps, f"sent again: {error}")
+        for kind, recorded, now in (
+            ("requests", records.requests, again.requests),
+            ("steps", records.steps, again.steps),
+        ):
+            for name, column in recorded.items():
+                if not np.array_equal(now[name], column):
+                    return ReplayReport(False, steps, f"sent again: {kind}: {name} differs from the recording")
     return ReplayReport(True, steps)
 
 
-def rerun(
-    records: Records,
-    workload: Workload,
-    engine: EngineConfig,
-    *,
-    router: str = "round_robin",
-    horizon_ns: int | None = None,
-) -> Records:
+def rerun(records: Records, workload: Workload, engine: EngineConfig, *, router: str = "round_robin") -> Records:
     """Sends the workload again, to replicas whose steps take as long as recorded. Beyond `replay`, arrivals, routing and
     clients' reactions are decided again too, so a run on the simulated or the device's clock comes out equal to the last bit;
-    one in real time does not, since its arrivals waited for a step's end to be seen.
+    one in real time does not, since its arrivals waited for a step's end to be seen, nor one that a horizon cut.
 
     Raises:
-        StopIteration: more steps are needed than were recorded.
+        LookupError: more steps are needed than were recorded.
     """
     steps = records.steps
     busy = steps["prefill_tokens"] + steps["decode_sequences"] > 0
     durations = steps["end_ns"] - steps["start_ns"]
+    replicas = int(str(records.info["replicas"]))
     executors = [
-        RecordedDurations(durations[busy & (steps["replica"] == number)].tolist())
-        for number in range(int(steps["replica"].max(initial=0)) + 1)
+        RecordedDurations(durations[busy & (steps["replica"] == number)].tolist()) for number in range(replicas)
     ]
-    return run_on_executors(engine, workload, executors, router=router, horizon_ns=horizon_ns)
+    return run_on_executors(engine, workload, executors, router=router)
 
 
 class _ReplayedReplica:
@@ -103,12 +114,8 @@ class _ReplayedReplica:
             victims = [request.index for request in plan.preempted]
             if victims != self.preempted.get(step, []):
                 return f"step {step}: preempted recorded {self.preempted.get(step, [])}, decided {victims}"
-            for admission in plan.admitted:
-                if admission.request.first_scheduled_ns < 0:
-                    admission.request.first_scheduled_ns = columns["start_ns"][row]
-            for scheduled in plan.scheduled:
-                if scheduled.samples and scheduled.request.first_token_ns < 0:
-                    scheduled.request.first_token_ns = columns["end_ns"][row]
+            plan.started(columns["start_ns"][row])
+            plan.ended(columns["end_ns"][row])
             for request in self.scheduler.update(plan):
                 difference = self._compare(request, columns["end_ns"][row])
                 if difference is not None:

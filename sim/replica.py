@@ -23,9 +23,7 @@ EMPTY_STEPS_ALLOWED = 2
 class AnyReplica(Protocol):
     """What the cluster drives."""
 
-    number: int
     outstanding: int
-    free_from: int
     ends: int | None
 
     def submit(self, request: Request, now: int) -> None: ...
@@ -127,9 +125,7 @@ class Replica:
             self.steps.visible.extend((self.scheduler.step, request.index))
         self.arrived.clear()
         plan = self.scheduler.schedule(start)
-        for admission in plan.admitted:
-            if admission.request.first_scheduled_ns < 0:
-                admission.request.first_scheduled_ns = start
+        plan.started(start)
         duration = 0
         if plan.scheduled:
             self.executor.submit(plan)
@@ -149,9 +145,7 @@ class Replica:
         assert end is not None
         start = self.free_from
         self.steps.add(plan, start, start, end, self.scheduler.config.usable_blocks - plan.free_blocks)
-        for row in plan.scheduled:
-            if row.samples and row.request.first_token_ns < 0:
-                row.request.first_token_ns = end
+        plan.ended(end)
         self.plan, self.ends, self.free_from = None, None, end
         for request in self.scheduler.update(plan):
             self._close(request, Status.FINISHED, end)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scenarios.hardware import HardwareSpec
 from scenarios.models import BYTES, ModelSpec
 from serving.plan import StepShape
-from sim.tables import TabledCost
+from sim.tabled_cost import TabledCost
 
 
 @dataclass(frozen=True)

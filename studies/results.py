@@ -54,6 +54,7 @@ class _Info(BaseModel):
     way: Literal["simulate", "execute"]
     clock: str
     replicas: Annotated[int, Field(ge=1)]
+    router: str
     engine: dict[str, int | float | bool | str]
     slo: dict[str, float | int | None]
     percentiles: list[float | int]

@@ -15,12 +15,14 @@ import scenarios
 from scenarios.errors import InputError
 from scenarios.schema import Scenario
 from scenarios.workload import Workload
+from serving.config import EngineConfig
 from serving.metrics import summary
 from serving.plan import Executor, StepPlan, StepResult
 from serving.records import Records
 from sim.cost import CostModel
 from sim.profile import Profile, load_profile
 from sim.profile_cost import ProfileCost
+from sim.replay import ReplayReport, replay
 from sim.roofline import Roofline
 from studies.binding import binding
 from studies.results import Run
@@ -162,6 +164,13 @@ def backend(scenario: Scenario, device: str = "cpu", clock: Clock = "device") ->
         seed=scenario.seed,
         clock="cpu" if clock == "device" else "wall",
     )
+
+
+def replayed(run: Run, workload: Workload) -> ReplayReport:
+    """Decides a run again with its own step durations; unless it was in real time, arrivals and routing too."""
+    engine = EngineConfig(**run.info["engine"])
+    router = None if run.info["clock"] == "wall" else str(run.info["router"])
+    return replay(run.records, workload, engine, router=router)
 
 
 def describe(

@@ -16,15 +16,15 @@ from calibration.calibrate import Calibration
 from calibration.measure import Grid
 from scenarios.errors import InputError
 from scenarios.schema import Scenario
+from scenarios.workload import Workload
 from serving.metrics import by_request
 from serving.records import Records
 from sim.profile import Profile
-from sim.replay import replay
 from studies import html, profiles, report, results, tables
 from studies.binding import binding
 from studies.limits import BEYOND, NOT_MODELLED
 from studies.results import Run
-from studies.run import Clock, Progress, backend, execute, profile_cost, simulate
+from studies.run import Clock, Progress, backend, execute, profile_cost, replayed, simulate
 from studies.tables import Table
 
 BATCHINGS = ("chunked", "prefill_first", "static")
@@ -215,7 +215,7 @@ def validate(
         executed,
         predicted[""],
         profile,
-        _schedule(executed, workload, scenario),
+        _schedule(executed, workload),
         judged.step_errors(_steps(executed), cost),
         judged.outcome([run.summary for run in executed], predicted[""].summary),
         _matched(executed[0].records, predicted[""].records),
@@ -308,11 +308,11 @@ def _same_kind(profile: Profile, engine: dict[str, object]) -> None:
             )
 
 
-def _schedule(runs: Sequence[Run], workload: Any, scenario: Scenario) -> dict[str, Any]:
+def _schedule(runs: Sequence[Run], workload: Workload) -> dict[str, Any]:
     """Every repeat replayed with its own durations: identical only if all are."""
     steps, first = 0, None
     for run in runs:
-        found = replay(run.records, workload, scenario.engine_config())
+        found = replayed(run, workload)
         steps += found.steps
         if not found.identical and first is None:
             first = found.first_difference

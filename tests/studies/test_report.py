@@ -38,7 +38,7 @@ def as_run(driven, name: str = "small", **info) -> Run:
     s = summary(driven.records, slo=SLO, engine=driven.engine)
     found = binding(driven.records, driven.engine, FlatCost(), s["duration"])
     facts = {
-        "name": name, "way": "simulate", "clock": "simulated", "seed": 1, "replicas": 1, "objectives": [],
+        "name": name, "way": "simulate", "clock": "simulated", "seed": 1, "replicas": 1, "router": "round_robin", "objectives": [],
         "percentiles": [50, 90, 95, 99], "engine": asdict(driven.engine), "slo": vars(SLO), "binding": found,
         "model": "tiny", "hardware": "cpu", "cost": "flat", "versions": {"servetwin": "0"}, **info,
     }  # fmt: skip
