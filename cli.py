@@ -275,12 +275,9 @@ def init(
     from scenarios import InputError, template
 
     path = Path(name if name.endswith((".yaml", ".yml")) else f"{name}.yaml")
-    text = template("demo").replace("\nname: demo\n", f"\nname: {json.dumps(path.stem)}\n")
-    for command in ("run", "execute", "validate"):
-        text = text.replace(f"servetwin {command} demo", f"servetwin {command} {path.name}")
     try:
         with path.open("x", encoding="utf-8") as file:
-            file.write(text)
+            file.write(template("demo", path))
     except FileExistsError:
         raise InputError(f"{path}: exists already; choose another name") from None
     except FileNotFoundError:

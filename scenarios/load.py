@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -23,15 +24,22 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(f.name[:-5] for f in resources.files(library).iterdir() if f.name.endswith(".yaml")))
 
 
-def template(name: str) -> str:
+def template(name: str, file: Path | None = None) -> str:
     """The commented text of a shipped scenario, to start one's own from.
+
+    file: where the copy will stand; the name and the commands in it then are the copy's.
 
     Raises:
         InputError: no such name.
     """
     if name not in names():
         raise InputError(unknown("scenario", name, names()))
-    return resources.files(library).joinpath(f"{name}.yaml").read_text(encoding="utf-8")
+    text = resources.files(library).joinpath(f"{name}.yaml").read_text(encoding="utf-8")
+    if file is not None:
+        text = text.replace(f"\nname: {name}\n", f"\nname: {json.dumps(file.stem)}\n")
+        for command in ("run", "execute", "validate"):
+            text = text.replace(f"servetwin {command} {name}", f"servetwin {command} {file.name}")
+    return text
 
 
 def load(

@@ -109,15 +109,6 @@ class ModelSpec:
         """Keys and values of one token in every layer."""
         return 2.0 * self.num_layers * self.kv_size * BYTES[dtype]
 
-    def flops_per_token(self) -> float:
-        """FLOP of all matrices for one token with an output row, attention to earlier tokens apart."""
-        looked_up = 0 if self.tie_embeddings else self.vocab_size * self.hidden_size
-        return 2.0 * (self.active_parameters() - looked_up)
-
-    def attention_flops(self, pairs: float) -> float:
-        """FLOP of scores and weighted values for so many (query, key) pairs, in all layers."""
-        return 4.0 * self.num_layers * self.q_size * pairs
-
 
 _LLAMA_31_ROPE = {
     "rope_type": "llama3",

@@ -41,14 +41,11 @@ def test_parameters_are_the_published_totals(name: str, published: int, active: 
     assert spec.active_parameters() == (active or published)
 
 
-def test_memory_and_arithmetic_of_llama_8b() -> None:
+def test_memory_of_llama_8b() -> None:
     spec = model("Llama-3.1-8B")
     assert spec.weight_bytes("bfloat16") == 2 * spec.parameters()
     assert spec.kv_bytes_per_token("bfloat16") == 2 * 32 * 8 * 128 * 2  # 128 KiB
     assert spec.kv_bytes_per_token("fp8") == spec.kv_bytes_per_token() / 2
-    # Embeddings are looked up, not multiplied.
-    assert spec.flops_per_token() == pytest.approx(2 * (8.03e9 - 128256 * 4096), rel=1e-3)
-    assert spec.attention_flops(10) == 10 * 4 * 32 * 4096
     # Below two bytes, embeddings and head stay in bfloat16.
     embeddings = 2 * 128256 * 4096
     assert spec.weight_bytes("fp8") == spec.parameters() - embeddings + 2 * embeddings
