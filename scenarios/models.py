@@ -109,6 +109,10 @@ class ModelSpec:
         """Keys and values of one token in every layer."""
         return 2.0 * self.num_layers * self.kv_size * BYTES[dtype]
 
+    def attention_flops(self, pairs: float) -> float:
+        """FLOP of scores and weighted values for so many (query, key) pairs, in all layers."""
+        return 4.0 * self.num_layers * self.q_size * pairs
+
 
 _LLAMA_31_ROPE = {
     "rope_type": "llama3",

@@ -41,11 +41,12 @@ def test_parameters_are_the_published_totals(name: str, published: int, active: 
     assert spec.active_parameters() == (active or published)
 
 
-def test_memory_of_llama_8b() -> None:
+def test_memory_and_attention_of_llama_8b() -> None:
     spec = model("Llama-3.1-8B")
     assert spec.weight_bytes("bfloat16") == 2 * spec.parameters()
     assert spec.kv_bytes_per_token("bfloat16") == 2 * 32 * 8 * 128 * 2  # 128 KiB
     assert spec.kv_bytes_per_token("fp8") == spec.kv_bytes_per_token() / 2
+    assert spec.attention_flops(10) == 10 * 4 * 32 * 4096
     # Below two bytes, embeddings and head stay in bfloat16.
     embeddings = 2 * 128256 * 4096
     assert spec.weight_bytes("fp8") == spec.parameters() - embeddings + 2 * embeddings
