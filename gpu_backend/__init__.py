@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from scenarios.errors import InputError
 
 if TYPE_CHECKING:
-    from gpu_backend.engine import CpuEngine
+    from gpu_backend.cpu.engine import CpuEngine
     from scenarios.models import ModelSpec
     from serving.config import EngineConfig
 
@@ -31,6 +31,6 @@ def make_engine(device: str, model_spec: ModelSpec, engine_config: EngineConfig,
         raise InputError(f"--device: found cuda; this machine {found}. Allowed: {', '.join(DEVICES)}")
     if device not in DEVICES:
         raise InputError(f"--device: found {device}. Allowed: {', '.join(DEVICES)}")
-    from gpu_backend.engine import CpuEngine
+    from gpu_backend.cpu.engine import CpuEngine
 
     return CpuEngine(model_spec, engine_config, **options)

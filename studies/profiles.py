@@ -15,7 +15,7 @@ from sim.profile import Profile
 from studies.run import Progress
 
 if TYPE_CHECKING:
-    from gpu_backend.engine import CpuEngine
+    from gpu_backend.cpu.engine import CpuEngine
 
 FOLDER = Path("out/profiles")
 

@@ -28,7 +28,7 @@ from studies.binding import binding
 from studies.results import Run
 
 if TYPE_CHECKING:
-    from gpu_backend.engine import CpuEngine
+    from gpu_backend.cpu.engine import CpuEngine
 
 Clock = Literal["device", "wall"]
 Progress = Callable[[str, float], None]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from gpu_backend.engine import CpuEngine
+from gpu_backend.cpu.engine import CpuEngine
 from scenarios.models import ModelSpec
 from serving.plan import StepPlan
 from serving.request import Request

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpu_backend.engine import CpuEngine
+from gpu_backend.cpu.engine import CpuEngine
 from gpu_backend.live import run_wall
 from scenarios.workload import Workload
 from serving.config import EngineConfig

@@ -1,4 +1,4 @@
-"""The kernels that torch does not have, or has slower, in numba; `gpu_backend.kernels` says what each of them does.
+"""The kernels that torch does not have, or has slower, in numba; `gpu_backend.cpu.kernels` says what each of them does.
 
 numba knows no bfloat16: it sees uint16 and widens by a shift. Kernels run on one thread. They are compiled by the first call
 of each kind of argument, which `CpuEngine` makes before anything is measured.
@@ -16,7 +16,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from gpu_backend.kernels import Array, Kernels
+from gpu_backend.cpu.kernels import Array, Kernels
 
 LINEAR_ROWS = 64
 """Most rows that our own dense kernel takes: a step of 65 tokens runs on another one."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from gpu_backend.batch import Batch, Chunk
-from gpu_backend.kernels import Kernels, best_kernels
-from gpu_backend.linear import PACKED, TILE, Linear, make_linear, padded_rows, row_counts
+from gpu_backend.cpu.kernels import Kernels, best_kernels
+from gpu_backend.cpu.linear import PACKED, TILE, Linear, make_linear, padded_rows, row_counts
+from gpu_backend.rope import rope_table
 from gpu_backend.weights import Weights, check_supported
 from scenarios.models import ModelSpec
 
@@ -48,23 +48,6 @@ class _Tile:
     end: int
     keys: int
     mask: torch.Tensor
-
-
-def rope_table(spec: ModelSpec, window: int) -> torch.Tensor:
-    """float32 `(window, head_dim)`: cosines of each position, then sines, in Hugging Face's (half-split) order."""
-    frequency = 1.0 / spec.rope_theta ** (torch.arange(0, spec.head_dim, 2).float() / spec.head_dim)
-    scaling = spec.rope_scaling or {}
-    kind = scaling.get("rope_type", scaling.get("type", "default"))
-    if kind == "linear":
-        frequency = frequency / float(scaling["factor"])
-    elif kind == "llama3":
-        # Long waves are stretched by `factor`, short ones kept, those between are blended (Llama 3.1).
-        factor, low, high = (float(scaling[k]) for k in ("factor", "low_freq_factor", "high_freq_factor"))
-        turns = float(scaling["original_max_position_embeddings"]) * frequency / (2 * math.pi)
-        keep = ((turns - low) / (high - low)).clamp(0.0, 1.0)
-        frequency = keep * frequency + (1 - keep) * frequency / factor
-    angle = torch.outer(torch.arange(window).float(), frequency)
-    return torch.cat([angle.cos(), angle.sin()], dim=-1)
 
 
 def _tiled(linear: Linear, x: torch.Tensor) -> torch.Tensor:

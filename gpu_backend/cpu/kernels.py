@@ -113,7 +113,7 @@ TORCH = Kernels(
 def best_kernels() -> Kernels:
     """numba's where numba is installed, torch's elsewhere."""
     try:
-        from gpu_backend.numba_kernels import NUMBA
+        from gpu_backend.cpu.numba_kernels import NUMBA
     except ModuleNotFoundError:
         return TORCH
     return NUMBA

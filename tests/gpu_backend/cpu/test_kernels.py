@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpu_backend.kernels import TORCH, Kernels, best_kernels
+from gpu_backend.cpu.kernels import TORCH, Kernels, best_kernels
 
 KV_TYPES = [torch.float32, torch.bfloat16]
 GARBAGE = (float("nan"), 1e4, float("inf"))
@@ -155,6 +155,6 @@ def test_bfloat16_is_rounded_to_nearest_even() -> None:
 
 
 def test_without_numba_the_torch_kernels_are_chosen() -> None:
-    code = "import sys; sys.modules['numba'] = None; from gpu_backend.kernels import best_kernels; print(best_kernels().name)"
+    code = "import sys; sys.modules['numba'] = None; from gpu_backend.cpu.kernels import best_kernels; print(best_kernels().name)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "torch\n"

@@ -10,9 +10,10 @@ import torch
 
 from gpu_backend import batch as batch_module
 from gpu_backend import make_engine
-from gpu_backend.engine import CpuEngine, spread_contexts
-from gpu_backend.kernels import TORCH, best_kernels
-from gpu_backend.linear import PACKED, _packed, choose_dtype, make_linear, padded_rows, row_counts
+from gpu_backend.cpu.engine import CpuEngine
+from gpu_backend.cpu.kernels import TORCH, best_kernels
+from gpu_backend.cpu.linear import PACKED, _packed, choose_dtype, make_linear, padded_rows, row_counts
+from gpu_backend.scratch import spread_contexts
 from scenarios.errors import InputError
 from scenarios.models import CATALOG
 from serving.config import EngineConfig
@@ -115,7 +116,7 @@ def test_measured_steps_have_the_shape_that_was_asked_for(
 ) -> None:
     seen = []
     prepare = batch_module.prepare
-    monkeypatch.setattr("gpu_backend.engine.prepare", lambda *a: seen.append(prepare(*a)) or seen[-1])
+    monkeypatch.setattr("gpu_backend.cpu.engine.prepare", lambda *a: seen.append(prepare(*a)) or seen[-1])
     assert engine.measure(shape, repeats=2) > 0
     assert len(seen) == 2
     batch = seen[0]
@@ -214,7 +215,7 @@ def test_a_model_of_packed_layers_is_padded_and_says_the_same(monkeypatch: pytes
 
 
 def test_without_packing_the_plain_layer_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpu_backend.linear._packed", lambda *a: None)
+    monkeypatch.setattr("gpu_backend.cpu.linear._packed", lambda *a: None)
     monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: "AVX512")
     _, kind = make_linear(torch.randn(48, 32), None, torch.float32, TORCH)
     assert kind == "torch"

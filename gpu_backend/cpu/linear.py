@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import torch
 
-from gpu_backend.kernels import Kernels
+from gpu_backend.cpu.kernels import Kernels
 from scenarios.errors import InputError
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}

@@ -12,22 +12,20 @@ import numpy as np
 import torch
 
 from gpu_backend.batch import prepare
-from gpu_backend.kernels import Kernels
-from gpu_backend.linear import DTYPES, choose_dtype
-from gpu_backend.model import KVCache, Model
+from gpu_backend.cpu.kernels import Kernels
+from gpu_backend.cpu.linear import DTYPES, choose_dtype
+from gpu_backend.cpu.model import KVCache, Model
+from gpu_backend.scratch import scratch_plan
 from gpu_backend.tokens import Text
 from gpu_backend.weights import Weights, check_supported, random_weights
 from scenarios.errors import InputError
 from scenarios.models import ModelSpec
 from serving.config import EngineConfig
-from serving.plan import Scheduled, StepPlan, StepResult, StepShape
-from serving.request import Request
+from serving.plan import StepPlan, StepResult, StepShape
 
 # "cpu": what the computing thread consumed, so that neighbours on a shared machine count little. The process's own time
 # would add what other threads do meanwhile, e.g. redrawing a progress bar.
 CLOCKS: dict[str, Callable[[], int]] = {"cpu": time.thread_time_ns, "wall": time.perf_counter_ns}
-
-_SCRATCH = -1  # request indices from here down belong to `measure`
 
 
 class CpuEngine:
@@ -156,44 +154,15 @@ class CpuEngine:
         return min(durations)
 
     def _scratch_plan(self, shape: StepShape) -> StepPlan:
-        rows: list[tuple[int, int, bool]] = [(1, context, True) for context in spread_contexts(shape)]
-        ends = shape.sampled - shape.decode_sequences
-        if not 0 <= ends <= len(shape.prefill):
-            raise InputError(
-                f"shape: {shape.sampled} rows sample, but {len(rows)} decodes and {len(shape.prefill)} chunks run"
-            )
-        rows += [(q, c, i < ends) for i, (q, c) in enumerate(shape.prefill)]
-        if not rows:
-            raise InputError("shape: no tokens to compute")
-        scheduled = []
-        size = self.config.block_size
-        for i, (tokens, context, samples) in enumerate(rows):
-            if tokens < 1 or context < 0 or context + tokens > self.config.max_model_len:
-                window = self.config.max_model_len
-                raise InputError(f"shape: {tokens} tokens after {context} do not fit a window of {window}")
-            request = Request(_SCRATCH - i, ((("scratch", i), context + tokens),), 1)
-            needed = -(-(context + tokens) // size)
-            if needed > self.config.usable_blocks:
-                raise InputError(
-                    f"shape: {context + tokens} tokens need {needed} KV blocks, {self.config.usable_blocks} exist"
-                )
-            request.blocks = []
-            scheduled.append(Scheduled(request, tokens, context, samples))
-        self._hand_out_blocks(scheduled)
-        return StepPlan(0, scheduled, shape)
-
-    def _hand_out_blocks(self, rows: list[Scheduled]) -> None:
-        """Random blocks, as a pool that has served for a while gives them; reused only when there are too few."""
-        size = self.config.block_size
-        needs = [-(-(row.context + row.tokens) // size) for row in rows]
-        ids = np.resize(self._draws.permutation(self.config.usable_blocks) + 1, sum(needs))
-        for row, need, end in zip(rows, needs, np.cumsum(needs).tolist(), strict=True):
-            row.request.blocks = ids[end - need : end].tolist()
-        fresh = np.unique(ids[~self._filled[ids]])  # fresh memory may hold anything, and its first touch is slow
+        """A plan of that shape on random blocks, all of which hold finite numbers."""
+        plan = scratch_plan(shape, self.config, self._draws)
+        ids = np.unique(np.concatenate([row.request.blocks for row in plan.scheduled]))
+        fresh = ids[~self._filled[ids]]  # fresh memory may hold anything, and its first touch is slow
         for part in (self.cache.keys, self.cache.values):
             one = torch.from_numpy(self._draws.standard_normal(part[:, :1].shape, dtype=np.float32))
             part[:, torch.from_numpy(fresh)] = one.to(part.dtype).expand(-1, len(fresh), -1, -1, -1)
         self._filled[fresh] = True
+        return plan
 
     def _warm_up(self) -> None:
         """Compiles the kernels and lets oneDNN build its code before anything is measured."""
@@ -230,26 +199,6 @@ class CpuEngine:
             "torch": torch.__version__,
             "weights_seed": self.seed,
         }
-
-
-def spread_contexts(shape: StepShape) -> list[int]:
-    """Contexts of the decodes of a shape: one is the longest, the others share the rest evenly.
-
-    Raises:
-        InputError: no such contexts exist.
-    """
-    n, total, longest = shape.decode_sequences, shape.decode_context, shape.decode_max_context
-    if n == 0:
-        if total or longest:
-            raise InputError("shape: contexts of decodes, but no decodes")
-        return []
-    rest = total - longest
-    if not longest >= 0 or not 0 <= rest <= longest * (n - 1):
-        raise InputError(f"shape: {n} contexts of at most {longest} cannot sum to {total}")
-    if n == 1:
-        return [longest]
-    share, extra = divmod(rest, n - 1)
-    return [longest] + [share + 1] * extra + [share] * (n - 1 - extra)
 
 
 def _name(dtype: torch.dtype) -> str:

@@ -6,8 +6,8 @@ import pytest
 import torch
 import transformers
 
-from gpu_backend.engine import CpuEngine
-from gpu_backend.kernels import TORCH
+from gpu_backend.cpu.engine import CpuEngine
+from gpu_backend.cpu.kernels import TORCH
 from gpu_backend.tokens import Text
 from gpu_backend.weights import check_supported, from_hugging_face, random_weights, to_hugging_face
 from scenarios.errors import InputError

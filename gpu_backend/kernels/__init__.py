@@ -1,0 +1,1 @@
+"""Triton kernels, one a file, each with its torch reference beside it."""
