@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import lsq_linear, nnls
 
 from calibration.features import Column, Observations, shapes_to_observations
 from serving.plan import StepShape
@@ -137,6 +136,8 @@ def _knots(tokens: Column) -> Column:
 
 
 def _solve(seen: Observations, ns: Column) -> tuple[tuple[tuple[int, float], ...], Coefficients]:
+    from scipy.optimize import nnls  # not needed to measure: a machine that does only that may have no SciPy
+
     knots = _knots(seen.tokens)
     matrix = np.column_stack([_ramps(seen.tokens, knots), _terms(seen)]) / ns[:, None]
     scale = np.sqrt((matrix**2).sum(axis=0))
@@ -159,6 +160,8 @@ def _predict(seen: Observations, dense: tuple[tuple[int, float], ...], coefficie
 
 def _jumps(seen: Observations, ns: Column, dense: tuple[tuple[int, float], ...]) -> tuple[Jump, ...]:
     """Steps up (much steeper than both neighbours, by a tenth or more) and dips that monotonicity has ironed out."""
+    from scipy.optimize import lsq_linear
+
     at = np.array([t for t, _ in dense], dtype=np.float64)
     heights = np.array([v for _, v in dense])
     if len(at) < 4:

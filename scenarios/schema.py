@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import (
     BeforeValidator,
     Field,
@@ -249,6 +248,8 @@ class Scenario(Section):
 
     def to_yaml(self) -> str:
         """A file that loads as an equal scenario: the fields that were given, no others."""
+        import yaml  # not needed to run a scenario: a machine that only measures may have no PyYAML
+
         data = self.model_dump(mode="json", exclude_unset=True)
         return yaml.safe_dump({"schema_version": 1} | data, sort_keys=False, allow_unicode=True, width=120)
 
