@@ -22,5 +22,7 @@ def rope_table(spec: ModelSpec, window: int) -> torch.Tensor:
         turns = float(scaling["original_max_position_embeddings"]) * frequency / (2 * math.pi)
         keep = ((turns - low) / (high - low)).clamp(0.0, 1.0)
         frequency = keep * frequency + (1 - keep) * frequency / factor
+    elif kind == "factors":
+        frequency = frequency / torch.tensor(scaling["factors"])  # a GGUF file has llama3's scaling as its outcome
     angle = torch.outer(torch.arange(window).float(), frequency)
     return torch.cat([angle.cos(), angle.sin()], dim=-1)

@@ -1,8 +1,7 @@
-"""Weights of a decoder: drawn from a seed (timing does not depend on values), or from a Hugging Face state dict."""
+"""Weights of a decoder in memory, and drawn ones: timing does not depend on values. `gpu_backend.load` reads real ones."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -10,10 +9,18 @@ import torch
 from scenarios.errors import InputError
 from scenarios.models import ModelSpec
 
+ROPE_SCALINGS = ("default", "linear", "llama3", "factors")
+"""Rotary scalings that `gpu_backend.rope` computes; `factors` divides each frequency by a number of its own."""
+
 
 @dataclass
 class LayerWeights:
-    """One layer, float32. qkv: (q_size + 2 kv_size, hidden), gate_up: (2 intermediate, hidden), rows in that order."""
+    """One layer. Of H hidden, D head size, I the width of the feed-forward or of an expert, E experts.
+
+    qkv: `(q_size + 2 kv_size, H)`, rows in that order. o: `(H, q_size)`. q_norm, k_norm: `(D,)`.
+    gate_up: `(2 I, H)`, down: `(H, I)` of a dense feed-forward, else None.
+    router: `(E, H)`, expert_gate_up: `(E, 2 I, H)`, expert_down: `(E, H, I)` where there are experts, else None.
+    """
 
     input_norm: torch.Tensor
     qkv: torch.Tensor
@@ -23,13 +30,17 @@ class LayerWeights:
     o: torch.Tensor
     o_bias: torch.Tensor | None
     post_norm: torch.Tensor
-    gate_up: torch.Tensor
-    down: torch.Tensor
+    gate_up: torch.Tensor | None = None
+    down: torch.Tensor | None = None
+    router: torch.Tensor | None = None
+    expert_gate_up: torch.Tensor | None = None
+    expert_down: torch.Tensor | None = None
 
 
 @dataclass
 class Weights:
-    """A whole decoder. embedding, head: (vocabulary, hidden), the same tensor where they are tied."""
+    """A whole decoder, all of one precision on one device. embedding, head: `(vocabulary, hidden)`, the same tensor where
+    they are tied."""
 
     embedding: torch.Tensor
     layers: list[LayerWeights]
@@ -37,35 +48,61 @@ class Weights:
     head: torch.Tensor
 
 
-def check_supported(spec: ModelSpec) -> None:
-    """Refuses what the decoder would compute wrongly.
+def check_supported(spec: ModelSpec, *, experts: bool = False) -> None:
+    """Refuses what a decoder would compute wrongly.
+
+    experts: whether the engine has a feed-forward of routed experts; the CPU engine has none.
 
     Raises:
         InputError: experts, or a rotary scaling that is not known.
     """
-    if spec.num_experts:
+    if spec.num_experts and not experts:
         raise InputError(f"model {spec.name}: {spec.num_experts} experts; the CPU engine runs dense models only")
     if spec.head_dim % 2:
         raise InputError(f"model {spec.name}: head_dim {spec.head_dim} is odd; rotary positions need pairs")
     if spec.rope_scaling is not None:
         kind = spec.rope_scaling.get("rope_type", spec.rope_scaling.get("type"))
-        if kind not in ("default", "linear", "llama3"):
-            raise InputError(f"model {spec.name}: rope_scaling {kind!r}, the CPU engine knows default, linear, llama3")
+        if kind not in ROPE_SCALINGS:
+            raise InputError(f"model {spec.name}: rope_scaling {kind!r}, engines know {', '.join(ROPE_SCALINGS)}")
 
 
-def random_weights(spec: ModelSpec, seed: int = 0) -> Weights:
-    """Weights of the spec's shapes, drawn so that activations keep a magnitude of about one."""
-    check_supported(spec)
-    generator = torch.Generator().manual_seed(seed)
+def random_weights(
+    spec: ModelSpec, seed: int = 0, *, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
+) -> Weights:
+    """Weights of the spec's shapes, drawn so that activations keep a magnitude of about one.
 
-    def matrix(rows: int, columns: int) -> torch.Tensor:
-        return torch.empty(rows, columns).normal_(std=columns**-0.5, generator=generator)
+    They are drawn in `dtype` on the device itself, one after the other: nothing but them is ever allocated. A seed means the
+    same weights on one device and precision only. How experts are chosen by a random router says nothing of a real one.
+
+    Raises:
+        InputError: a model that no decoder here computes.
+    """
+    check_supported(spec, experts=True)
+    generator = torch.Generator(device).manual_seed(seed)
+
+    def normal(*shape: int, mean: float = 0.0, std: float = 1.0) -> torch.Tensor:
+        return torch.empty(shape, device=device, dtype=dtype).normal_(mean=mean, std=std, generator=generator)
+
+    def matrix(*shape: int) -> torch.Tensor:
+        return normal(*shape, std=shape[-1] ** -0.5)
 
     def vector(n: int, mean: float) -> torch.Tensor:
-        return torch.empty(n).normal_(mean=mean, std=0.1, generator=generator)
+        return normal(n, mean=mean, std=0.1)
 
     hidden, qkv_size = spec.hidden_size, spec.q_size + 2 * spec.kv_size
-    embedding = torch.empty(spec.vocab_size, hidden).normal_(std=1.0, generator=generator)
+
+    def feed_forward() -> dict[str, torch.Tensor]:
+        if not spec.num_experts:
+            width = spec.intermediate_size
+            return {"gate_up": matrix(2 * width, hidden), "down": matrix(hidden, width)}
+        experts, width = spec.num_experts, spec.moe_intermediate_size
+        return {
+            "router": matrix(experts, hidden),
+            "expert_gate_up": matrix(experts, 2 * width, hidden),
+            "expert_down": matrix(experts, hidden, width),
+        }
+
+    embedding = normal(spec.vocab_size, hidden)
     layers = [
         LayerWeights(
             input_norm=vector(hidden, 1.0),
@@ -76,8 +113,7 @@ def random_weights(spec: ModelSpec, seed: int = 0) -> Weights:
             o=matrix(hidden, spec.q_size),
             o_bias=None,
             post_norm=vector(hidden, 1.0),
-            gate_up=matrix(2 * spec.intermediate_size, hidden),
-            down=matrix(hidden, spec.intermediate_size),
+            **feed_forward(),
         )
         for _ in range(spec.num_layers)
     ]
@@ -86,62 +122,3 @@ def random_weights(spec: ModelSpec, seed: int = 0) -> Weights:
         embedding *= hidden**-0.5  # as a head its rows must be small
         return Weights(embedding, layers, final_norm, embedding)
     return Weights(embedding, layers, final_norm, matrix(spec.vocab_size, hidden))
-
-
-def from_hugging_face(spec: ModelSpec, state: Mapping[str, torch.Tensor]) -> Weights:
-    """Weights under the names that `LlamaForCausalLM`, `Qwen2ForCausalLM` and `Qwen3ForCausalLM` give them."""
-    check_supported(spec)
-
-    def get(name: str) -> torch.Tensor:
-        return state[name].detach().float().contiguous()
-
-    def joined(prefix: str, parts: tuple[str, ...], kind: str = "weight") -> torch.Tensor:
-        return torch.cat([get(f"{prefix}.{part}_proj.{kind}") for part in parts])
-
-    layers = []
-    for i in range(spec.num_layers):
-        at = f"model.layers.{i}"
-        o_bias = f"{at}.self_attn.o_proj.bias"  # Llama's attention_bias covers it, Qwen2's does not
-        layers.append(
-            LayerWeights(
-                input_norm=get(f"{at}.input_layernorm.weight"),
-                qkv=joined(f"{at}.self_attn", ("q", "k", "v")),
-                qkv_bias=joined(f"{at}.self_attn", ("q", "k", "v"), "bias") if spec.attention_bias else None,
-                q_norm=get(f"{at}.self_attn.q_norm.weight") if spec.qk_norm else None,
-                k_norm=get(f"{at}.self_attn.k_norm.weight") if spec.qk_norm else None,
-                o=get(f"{at}.self_attn.o_proj.weight"),
-                o_bias=get(o_bias) if o_bias in state else None,
-                post_norm=get(f"{at}.post_attention_layernorm.weight"),
-                gate_up=joined(f"{at}.mlp", ("gate", "up")),
-                down=get(f"{at}.mlp.down_proj.weight"),
-            )
-        )
-    embedding = get("model.embed_tokens.weight")
-    head = embedding if spec.tie_embeddings else get("lm_head.weight")
-    return Weights(embedding, layers, get("model.norm.weight"), head)
-
-
-def to_hugging_face(spec: ModelSpec, weights: Weights) -> dict[str, torch.Tensor]:
-    """The same weights under Hugging Face's names, views where possible."""
-    state = {"model.embed_tokens.weight": weights.embedding, "lm_head.weight": weights.head}
-    state["model.norm.weight"] = weights.final_norm
-    heads = [spec.q_size, spec.kv_size, spec.kv_size]
-    for i, layer in enumerate(weights.layers):
-        at = f"model.layers.{i}"
-        state[f"{at}.input_layernorm.weight"] = layer.input_norm
-        state[f"{at}.post_attention_layernorm.weight"] = layer.post_norm
-        for part, piece in zip("qkv", layer.qkv.split(heads), strict=True):
-            state[f"{at}.self_attn.{part}_proj.weight"] = piece
-        if layer.qkv_bias is not None:
-            for part, piece in zip("qkv", layer.qkv_bias.split(heads), strict=True):
-                state[f"{at}.self_attn.{part}_proj.bias"] = piece
-        if layer.q_norm is not None and layer.k_norm is not None:
-            state[f"{at}.self_attn.q_norm.weight"] = layer.q_norm
-            state[f"{at}.self_attn.k_norm.weight"] = layer.k_norm
-        state[f"{at}.self_attn.o_proj.weight"] = layer.o
-        if layer.o_bias is not None:
-            state[f"{at}.self_attn.o_proj.bias"] = layer.o_bias
-        for part, piece in zip(("gate", "up"), layer.gate_up.chunk(2), strict=True):
-            state[f"{at}.mlp.{part}_proj.weight"] = piece
-        state[f"{at}.mlp.down_proj.weight"] = layer.down
-    return state

@@ -171,6 +171,9 @@ CATALOG: dict[str, ModelSpec] = {
 }  # fmt: skip
 """Published dimensions by name; `qwen3-tiny` is a Qwen3 shape small enough to run on one CPU core."""
 
+_ALIASES = {"smollm2": "SmolLM2-135M", "smollm2-135m-instruct": "SmolLM2-135M"}
+"""Other names of catalog entries, in lower case."""
+
 
 _MLA = "multi-head latent attention (MLA) keeps compressed KV, not plain grouped-query attention"
 _SLIDING = "sliding-window attention forgets KV that is assumed to be kept"
@@ -198,6 +201,7 @@ def model(name: str) -> ModelSpec:
         InputError: no such model; says which are known and which is nearest.
     """
     key = name.rsplit("/", 1)[-1].lower()
+    key = _ALIASES.get(key, key).lower()
     for known, spec in CATALOG.items():
         if known.lower() == key:
             return spec

@@ -8,8 +8,9 @@ import transformers
 
 from gpu_backend.cpu.engine import CpuEngine
 from gpu_backend.cpu.kernels import TORCH
+from gpu_backend.hugging_face import from_hugging_face, to_hugging_face
 from gpu_backend.tokens import Text
-from gpu_backend.weights import check_supported, from_hugging_face, random_weights, to_hugging_face
+from gpu_backend.weights import check_supported, random_weights
 from scenarios.errors import InputError
 from scenarios.models import CATALOG, ModelSpec
 from serving.config import EngineConfig
