@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from serving.speculation import METHODS
+
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
@@ -25,6 +27,10 @@ class EngineConfig:
         batching: a name of `serving.batching.BATCHINGS`.
         scheduler_reserve_full_isl: admit only with room for the whole current sequence.
         watermark: share of `num_gpu_blocks` that admissions leave free while something runs.
+        async_scheduling: a step is decided while the one before it still runs, so its tokens are not known yet.
+        speculation: who proposes drafts, a name of `serving.speculation.METHODS`.
+        num_speculative_tokens: drafts proposed at a time (k).
+        speculation_off_above: no drafts are asked for while more requests than that run, 0 for no such limit.
     """
 
     num_gpu_blocks: int
@@ -39,6 +45,10 @@ class EngineConfig:
     batching: str = "chunked"
     scheduler_reserve_full_isl: bool = True
     watermark: float = 0.0
+    async_scheduling: bool = False
+    speculation: str = "none"
+    num_speculative_tokens: int = 0
+    speculation_off_above: int = 0
 
     @property
     def usable_blocks(self) -> int:
@@ -48,6 +58,18 @@ class EngineConfig:
     @property
     def watermark_blocks(self) -> int:
         return int(self.watermark * self.num_gpu_blocks)
+
+    @property
+    def draft_room(self) -> int:
+        """Tokens beyond its own length that a request may take blocks for: drafts to be verified, those of a step in flight, and
+        those that a draft model writes ahead."""
+        steps = 1 + self.async_scheduling + METHODS[self.speculation].lookahead
+        return 0 if self.speculation == "none" else steps * self.num_speculative_tokens
+
+    @property
+    def largest_chunk(self) -> int:
+        """Tokens of one request that a step can compute."""
+        return self.max_num_batched_tokens - METHODS[self.speculation].input_slots
 
     def why_it_can_never_run(self, prompt_tokens: int, max_tokens: int) -> str | None:
         """The reason why no empty engine could hold such a request, or None if it fits.
@@ -59,21 +81,25 @@ class EngineConfig:
         if prompt_tokens >= self.max_model_len:
             return f"prompt of {prompt_tokens} tokens >= max_model_len {self.max_model_len}"
         tokens = min(prompt_tokens + max_tokens, self.max_model_len) - 1
-        blocks = -(-tokens // self.block_size)
+        drafts = min(self.draft_room, self.max_model_len - tokens)
+        blocks = -(-(tokens + drafts) // self.block_size)
         if blocks > self.usable_blocks:
-            return f"{tokens} tokens need {blocks} KV blocks of {self.block_size}, {self.usable_blocks} are usable"
-        if not self.enable_chunked_prefill and tokens > self.max_num_batched_tokens:
+            held = f"{tokens} tokens and {drafts} drafts" if drafts else f"{tokens} tokens"
+            return f"{held} need {blocks} KV blocks of {self.block_size}, {self.usable_blocks} are usable"
+        if not self.enable_chunked_prefill and tokens > self.largest_chunk:
             # In one piece, also when it comes back after a preemption with most of its answer.
-            return (
-                f"{tokens} tokens > max_num_batched_tokens {self.max_num_batched_tokens}, and prompts are not chunked"
-            )
+            limit = f"max_num_batched_tokens {self.max_num_batched_tokens}"
+            slots = self.max_num_batched_tokens - self.largest_chunk
+            taken = f" less {slots} for the draft model" if slots else ""
+            return f"{tokens} tokens > {limit}{taken}, and prompts are not chunked"
         return None
 
     def fits(self, prompt_tokens: NDArray[np.int64], max_tokens: NDArray[np.int64]) -> NDArray[np.bool_]:
         """`why_it_can_never_run(...) is None` for arrays of requests `(n,)`."""
         tokens = np.minimum(prompt_tokens + max_tokens, self.max_model_len) - 1
         fits = (prompt_tokens >= 1) & (prompt_tokens < self.max_model_len)
-        fits &= -(-tokens // self.block_size) <= self.usable_blocks
+        held = np.minimum(tokens + self.draft_room, self.max_model_len)
+        fits &= -(-held // self.block_size) <= self.usable_blocks
         if not self.enable_chunked_prefill:
-            fits &= tokens <= self.max_num_batched_tokens
+            fits &= tokens <= self.largest_chunk
         return fits

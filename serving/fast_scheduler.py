@@ -26,7 +26,8 @@ Row = tuple[Request, int, int]
 
 class FastScheduler:
     """Decides steps for the settings that `supports` accepts: first come, first served, mixed batches, and one partly computed
-    prompt at most, since a chunk is only ever cut by the end of the budget."""
+    prompt at most, since a chunk is only ever cut by the end of the budget; every token known before the next step, and one a
+    step."""
 
     def __init__(self, config: EngineConfig) -> None:
         if not self.supports(config):
@@ -63,6 +64,8 @@ class FastScheduler:
             and config.batching == "chunked"
             and config.long_prefill_token_threshold == 0
             and config.max_num_seqs <= config.max_num_batched_tokens
+            and config.speculation == "none"
+            and not config.async_scheduling
         )
 
     @property
@@ -193,7 +196,7 @@ class FastScheduler:
         heappush(self.finishes, (last, order, request))
         return request
 
-    def update(self, plan: object = None) -> list[Request]:
+    def update(self, plan: object = None, accepted: object = None, proposed: object = None) -> list[Request]:
         """The step decided last has run; returns those whose answer it completed."""
         finished: list[Request] = []
         finishes, step, running = self.finishes, self.step, self.running

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -11,10 +12,13 @@ from serving.request import Request
 class StepShape(NamedTuple):
     """The part of a step that its duration depends on. Contexts are tokens *before* the step.
 
-    prefill: `(query tokens, context tokens)` of each prefill chunk.
+    prefill: `(query tokens, context tokens)` of each prefill chunk, and of each row that verifies drafts (its newest token
+        and the drafts).
     decode_sequences: requests that compute exactly their newest token.
     decode_context: sum of their contexts; `decode_max_context`: the longest of them.
-    sampled: sequences that get a token, i.e. rows of the output head (decodes and prompts that end in this step).
+    sampled: rows of the output head: one of each decode and of each prompt that ends in this step, `1 + drafts` of a row
+        that verifies drafts.
+    draft_tokens: drafts verified, of all rows.
     """
 
     prefill: tuple[tuple[int, int], ...] = ()
@@ -22,6 +26,7 @@ class StepShape(NamedTuple):
     decode_context: int = 0
     decode_max_context: int = 0
     sampled: int = 0
+    draft_tokens: int = 0
 
     @property
     def tokens(self) -> int:
@@ -41,12 +46,15 @@ class StepShape(NamedTuple):
 @dataclass(slots=True)
 class Scheduled:
     """One row of a plan: `tokens` more of `request`, whose first `context` tokens have their KV; `samples` says whether
-    a token comes out."""
+    a token comes out. The last `drafts` of the tokens are drafts to be verified; `padded` ones nobody proposed: they give the
+    step a uniform shape, and none of them stands."""
 
     request: Request
     tokens: int
     context: int
     samples: bool
+    drafts: int = 0
+    padded: bool = False
 
 
 class Admission(NamedTuple):
@@ -61,7 +69,8 @@ class Admission(NamedTuple):
 class StepPlan:
     """One step as decided. `scheduled` is in scheduler order; counts are those after `schedule()`.
 
-    A plan without rows is an empty step: nothing to run. `preempted` is in the order in which blocks were lost.
+    A plan without rows is an empty step: nothing to run. `preempted` is in the order in which blocks were lost. `propose`:
+    drafts that are wanted, for its next step, of every row that samples.
     """
 
     step: int
@@ -72,6 +81,7 @@ class StepPlan:
     running: int = 0
     waiting: int = 0
     free_blocks: int = 0
+    propose: int = 0
 
     def started(self, now: int) -> None:
         """The step begins: those that it admits for the first time are scheduled now."""
@@ -88,16 +98,24 @@ class StepPlan:
 
 @dataclass(slots=True, frozen=True)
 class StepResult:
-    """What an executor reports of a step: its duration in ns and, from a real model, the sampled token ids by request
-    index (None: lengths alone count)."""
+    """What an executor reports of a step, by request index where it is about rows.
+
+    duration_ns: of the whole step, proposing included. tokens: ids that came out of a real model, drafts that stand first
+    (None: lengths alone count).
+    accepted: drafts that stand, of those verified; missing is 0. proposed: drafts that were found for the next step, at most
+    the plan's `propose`; missing is 0. Both None without speculation; `proposed` is not looked at under asynchronous
+    scheduling, where the next step has been decided by then.
+    """
 
     duration_ns: int
-    tokens: dict[int, int] | None = None
+    tokens: Mapping[int, Sequence[int]] | None = None
+    accepted: Mapping[int, int] | None = None
+    proposed: Mapping[int, int] | None = None
 
 
 class Executor(Protocol):
-    """Runs plans: a cost model, recorded durations, or real kernels. At most one plan is in flight while scheduling is
-    synchronous."""
+    """Runs plans: a cost model, recorded durations, or real kernels. One plan is in flight at most; two while scheduling is
+    asynchronous, which are collected in the order in which they were submitted."""
 
     def submit(self, plan: StepPlan) -> None: ...
 

@@ -51,13 +51,16 @@ class Request:
         "blocks",
         "cached_tokens",
         "computed",
+        "drafts",
         "first_scheduled_ns",
         "first_token_ns",
         "index",
         "last_step",
         "max_tokens",
         "num_outputs",
+        "placeholders",
         "preemptions",
+        "prefilling",
         "priority",
         "prompt",
         "prompt_tokens",
@@ -78,6 +81,9 @@ class Request:
     scheduled_order: int
     last_step: int
     submission: int  # position in the order in which its replica got requests
+    drafts: int  # proposed for its next step
+    placeholders: int  # tokens that steps in flight will yield if all their drafts stand
+    prefilling: bool  # its last row was a partial chunk
 
     def __init__(
         self,
@@ -118,6 +124,11 @@ class Request:
     def num_tokens(self) -> int:
         """Prompt plus answer tokens known so far."""
         return self.prompt_tokens + self.num_outputs
+
+    @property
+    def expected_tokens(self) -> int:
+        """`num_tokens`, and those that steps in flight will yield if all their drafts stand."""
+        return self.prompt_tokens + self.num_outputs + self.placeholders
 
     def stops_after(self, max_model_len: int) -> int:
         """Answer tokens after which the request ends: the stop rule, and the only reader of the true length."""

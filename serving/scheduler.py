@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from serving.config import EngineConfig
 from serving.plan import Admission, Scheduled, StepPlan, StepShape
 from serving.policies import ORDERS
 from serving.request import Request, Status
+from serving.speculation import Speculation
 
 _BARREN = 1000  # preemptions per open request without one token in between: far beyond any run that gets on
 
@@ -76,6 +77,9 @@ class Scheduler:
     """Decides one step after another for one engine replica.
 
     running: requests that hold blocks, in admission order. waiting: all others that were added and have not ended.
+
+    Under asynchronous scheduling a driver calls `schedule()` for the next step before `update()` of the one in flight: every row
+    that samples then counts as if its token, and its drafts, were there already (`Request.placeholders`).
     """
 
     def __init__(self, config: EngineConfig) -> None:
@@ -86,6 +90,7 @@ class Scheduler:
         self.running: list[Request] = []
         self.queue = WaitingQueue(self.order.key)
         self.prefix = PrefixStats()
+        self.speculation = Speculation(config)
         self.step = 0
         self.barren_preemptions = 0  # since the last token
         # of the step being decided
@@ -109,6 +114,8 @@ class Scheduler:
 
     def add(self, request: Request) -> None:
         request.status = Status.WAITING
+        request.drafts = request.placeholders = 0
+        request.prefilling = True
         request.text = None
         self.pool.open(request)
         self.queue.add(request)
@@ -144,25 +151,27 @@ class Scheduler:
             running=len(self.running),
             waiting=len(self.waiting),
             free_blocks=self.pool.free_blocks,
+            propose=self.speculation.wanted(len(self.running)),
         )
         for row in self.scheduled:
-            row.request.computed += row.tokens
+            self._count_as_computed(row, plan.propose)
         self.step += 1
         return plan
 
     def continue_running(self, prefills_only: bool = False) -> None:
-        """One more chunk or token for those that run, in admission order; preempts when blocks run out."""
-        i = 0
-        while i < len(self.running) and self.budget > 0:
+        """One more chunk or token, and its drafts, for those that run, in admission order; preempts when blocks run out."""
+        i, slots = 0, self.speculation.input_slots
+        while i < len(self.running) and self.budget > slots:
             request = self.running[i]
-            n = self._cut(request.num_tokens - request.computed)
-            n = min(n, self.budget, self.config.max_model_len - 1 - request.computed)
-            if n <= 0 or (prefills_only and is_decode(request, request.computed, n)):
+            n = self._cut(request.expected_tokens + request.drafts - request.computed)
+            n = min(n, self.budget - slots, self.config.max_model_len - 1 - request.computed)
+            if n <= 0 or self._ends_in_flight(request) or (prefills_only and is_decoding(request, request.computed)):
                 i += 1
                 continue
-            while not self.pool.allocate(request, request.computed + n):
+            while not self.pool.allocate(request, self._held(request.computed + n)):
                 victim = self.order.victim(self.running)
-                i -= self._preempt(victim)
+                i -= self.running.index(victim) < i
+                self._preempt(victim)
                 if victim is request:
                     return
             self._schedule(request, n)
@@ -170,26 +179,31 @@ class Scheduler:
 
     def admit_waiting(self) -> None:
         """Starts waiting requests, best first, until budget, sequences or blocks end; nobody overtakes the first."""
-        config, pool = self.config, self.pool
-        while self.waiting and self.budget > 0 and len(self.running) < config.max_num_seqs:
-            request = self.waiting[0]
+        config, pool, slots = self.config, self.pool, self.speculation.input_slots
+        anything_runs = bool(self.scheduled)
+        decodes_alone = not any(row.request.prefilling for row in self.scheduled)
+        while self.waiting and self.budget > slots and len(self.running) < config.max_num_seqs:
+            request, budget = self.waiting[0], self.budget - slots
             hits = pool.find_prefix(request)
             hit_tokens = len(hits) * config.block_size
-            n = self._cut(request.num_tokens - hit_tokens)
-            if not config.enable_chunked_prefill and n > self.budget:
+            dummies = self.speculation.padding(request.num_tokens, hit_tokens, decodes_alone, anything_runs)
+            n = request.num_tokens - hit_tokens + dummies
+            if dummies and n > budget:
                 return
-            n = min(n, self.budget)
+            n = self._cut(n)
+            if not config.enable_chunked_prefill and n > budget:
+                return
+            n = min(n, budget)
             # The whole sequence must have room though only this chunk takes blocks: else prompts over-admit and thrash.
-            room_for = (
-                min(request.num_tokens, config.max_model_len) if config.scheduler_reserve_full_isl else hit_tokens + n
-            )
+            takes = self._held(hit_tokens + n)
+            room_for = max(takes, self._held(request.num_tokens, 0)) if config.scheduler_reserve_full_isl else takes
             kept_free = config.watermark_blocks if self.running else 0
             if pool.blocks_needed(request, room_for, hits) + kept_free > pool.free_blocks:
                 return
             self.queue.pop()
             resumed = request.status is Status.PREEMPTED
             pool.open(request, hits)
-            pool.allocate(request, hit_tokens + n, hits)
+            pool.allocate(request, takes, hits)
             request.status = Status.RUNNING
             request.computed = hit_tokens
             if not resumed:
@@ -200,21 +214,70 @@ class Scheduler:
             self.admitted.append(Admission(request, hit_tokens, resumed))
             self._schedule(request, n)
 
-    def update(self, plan: StepPlan) -> list[Request]:
-        """Gives every row that sampled its token; returns those that have ended by it."""
+    def update(
+        self, plan: StepPlan, accepted: Mapping[int, int] | None = None, proposed: Mapping[int, int] | None = None
+    ) -> list[Request]:
+        """Gives every row that sampled its tokens; returns those that have ended by them.
+
+        Args:
+            accepted: drafts that stand, by request index; one token more comes out.
+            proposed: drafts that were found for the next step, by request index, where scheduling is synchronous.
+        """
+        accepted, proposed = accepted or {}, proposed or {}
         finished = []
         for row in plan.scheduled:
             request = row.request
-            if row.samples and request.status is Status.RUNNING:
-                self.barren_preemptions = 0
-                request.num_outputs += 1
-                if request.num_outputs >= request.stops_after(self.config.max_model_len):
-                    request.status = Status.FINISHED
-                    self.pool.free(request)
-                    finished.append(request)
+            if not row.samples or request.status > Status.PREEMPTED:  # a row in flight of one that has ended is wasted
+                continue
+            self.barren_preemptions = 0
+            stand = 0 if row.padded else min(accepted.get(request.index, 0), row.drafts)
+            if self._deliver(request, row.drafts, stand):
+                self._finish(request)
+                finished.append(request)
+            elif not self.config.async_scheduling:
+                request.drafts = min(proposed.get(request.index, 0), plan.propose)
         if finished:
             self.running = [request for request in self.running if request.status is Status.RUNNING]
         return finished
+
+    def _deliver(self, request: Request, drafts: int, stand: int) -> bool:
+        """The drafts that stand and one token more are out; rejected ones give back what was counted for them, but for their
+        blocks. True if the request ends by it."""
+        stop = request.stops_after(self.config.max_model_len)
+        request.num_outputs = min(request.num_outputs + stand + 1, stop)
+        if request.status is Status.RUNNING:  # else it was preempted meanwhile, and its KV is gone
+            request.computed -= drafts - stand
+            if self.config.async_scheduling:
+                request.placeholders -= drafts + 1
+                self.pool.publish(request, request.num_tokens - 1)  # the text of full blocks is known only now
+        return request.num_outputs >= stop
+
+    def _finish(self, request: Request) -> None:
+        if request.status is Status.PREEMPTED:  # its last token was in flight when it lost its blocks
+            self.queue.requests.remove(request)
+        self.pool.free(request)
+        request.status = Status.FINISHED
+
+    def _count_as_computed(self, row: Scheduled, propose: int) -> None:
+        """The row will have run when the next step starts."""
+        request = row.request
+        request.computed += row.tokens
+        request.prefilling = not row.samples
+        if row.samples and self.config.async_scheduling:
+            request.placeholders += row.drafts + 1
+            request.drafts = propose
+
+    def _ends_in_flight(self, request: Request) -> bool:
+        """Whether the steps in flight yield the last token that the client wants, even if all their drafts are rejected."""
+        return (
+            request.placeholders > 0
+            and request.computed - request.placeholders + 2 >= request.prompt_tokens + request.max_tokens
+        )
+
+    def _held(self, tokens: int, lookahead: int | None = None) -> int:
+        """Tokens that a request takes blocks for when it is to hold the KV of `tokens`."""
+        lookahead = self.speculation.lookahead if lookahead is None else lookahead
+        return min(tokens + lookahead, self.config.max_model_len)
 
     def _watch_progress(self) -> None:
         self.barren_preemptions += len(self.preempted)
@@ -228,43 +291,47 @@ class Scheduler:
         return min(n, self.chunk_limit) if self.chunk_limit else n
 
     def _schedule(self, request: Request, n: int) -> None:
-        self.budget -= n
-        end = request.computed + n
-        self.pool.publish(request, end)
-        self.scheduled.append(Scheduled(request, n, request.computed, samples=end == request.num_tokens))
+        self.budget -= n + self.speculation.input_slots
+        context, expected = request.computed, request.expected_tokens
+        drafts = max(context + n - expected, 0)
+        self.pool.publish(request, context + n)
+        self.scheduled.append(
+            Scheduled(request, n, context, context + n >= expected, drafts, padded=drafts > request.drafts)
+        )
+        request.drafts = 0  # those that were cut are lost
 
-    def _preempt(self, victim: Request) -> bool:
-        """Takes everything from `victim` but its answer so far. True if it had its turn in this step already: then its
-        budget comes back and the rows before it are one fewer."""
+    def _preempt(self, victim: Request) -> None:
+        """Takes everything from `victim` but its answer so far. If it had its turn in this step already, its budget comes
+        back."""
         self.running.remove(victim)
         self.pool.free(victim)
-        victim.computed = 0
+        victim.computed = victim.drafts = victim.placeholders = 0
         victim.status = Status.PREEMPTED
         victim.preemptions += 1
         self.queue.put_back(victim)
         self.preempted.append(victim)
         for position, row in enumerate(self.scheduled):
             if row.request is victim:
-                self.budget += row.tokens
+                self.budget += row.tokens + self.speculation.input_slots
                 del self.scheduled[position]
-                return True
-        return False
+                return
 
 
-def is_decode(request: Request, context: int, tokens: int) -> bool:
-    """Whether a row computes exactly the newest token of an answer."""
-    return tokens == 1 and request.num_outputs > 0 and context == request.num_tokens - 1
+def is_decoding(request: Request, context: int) -> bool:
+    """Whether a row behind `context` tokens computes nothing but the newest token of an answer, and drafts."""
+    return context == request.expected_tokens - 1 and context >= request.prompt_tokens
 
 
 def shape_of(rows: list[Scheduled]) -> StepShape:
     """The shape of a step, before its rows are counted as computed."""
     prefill: list[tuple[int, int]] = []
     contexts: list[int] = []
-    sampled = 0
+    sampled = drafts = 0
     for row in rows:
-        if is_decode(row.request, row.context, row.tokens):
+        if row.tokens == 1 and is_decoding(row.request, row.context):
             contexts.append(row.context)
         else:
             prefill.append((row.tokens, row.context))
-        sampled += row.samples
-    return StepShape(tuple(prefill), len(contexts), sum(contexts), max(contexts, default=0), sampled)
+        sampled += row.samples + row.drafts
+        drafts += row.drafts
+    return StepShape(tuple(prefill), len(contexts), sum(contexts), max(contexts, default=0), sampled, drafts)

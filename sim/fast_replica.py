@@ -241,7 +241,7 @@ class FastReplica:
         goes_on = False
         if mixed is not None:
             end = start + cost.step_ns(mixed)
-            prefill, sequences, context, longest, sampled = mixed
+            prefill, sequences, context, longest, sampled, _ = mixed
             for query, before in prefill:
                 prompts += 1
                 tokens += query

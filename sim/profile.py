@@ -7,9 +7,17 @@ import json
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 from scenarios.errors import InputError, one_message, unknown
 from serving.plan import StepShape
@@ -104,15 +112,20 @@ class Measurement(_Part):
     decode_context: int = 0
     decode_max_context: int = 0
     sampled: int = 0
+    draft_tokens: int = 0
     ns: int
     repeats: int = 1
     spread: Fraction = 0.0
 
     @property
     def shape(self) -> StepShape:
-        return StepShape(
-            self.prefill, self.decode_sequences, self.decode_context, self.decode_max_context, self.sampled
-        )
+        return StepShape(*(getattr(self, name) for name in StepShape._fields))
+
+    @model_serializer(mode="wrap")
+    def _without_drafts_where_there_are_none(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Steps without drafts are written, and hashed, as before there were any."""
+        found: dict[str, Any] = handler(self)
+        return found if self.draft_tokens else {k: v for k, v in found.items() if k != "draft_tokens"}
 
 
 class Outlier(_Part):

@@ -62,7 +62,7 @@ class TabledCost(ABC):
 
     def step_ns(self, shape: StepShape) -> int:
         """Any step."""
-        prefill, sequences, context, _, sampled = shape
+        prefill, sequences, context, _, sampled, _ = shape
         if not prefill:
             return self.decode_ns(sequences, context, 0)
         tokens = sequences

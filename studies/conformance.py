@@ -6,6 +6,7 @@ No clock and no model take part: arrivals, `schedule()`, `update()`, and every r
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
@@ -26,11 +27,15 @@ class AnyScheduler(Protocol):
     def add(self, request: Request) -> None: ...
     def abort(self, request: Request) -> bool: ...
     def schedule(self, now_ns: int = 0) -> StepPlan: ...
-    def update(self, plan: StepPlan) -> list[Request]: ...
+    def update(
+        self, plan: StepPlan, accepted: Mapping[int, int] | None = None, proposed: Mapping[int, int] | None = None
+    ) -> list[Request]: ...
     @property
     def free_blocks(self) -> int: ...
     @property
     def running(self) -> Iterable[Request]: ...
+    @property
+    def has_work(self) -> bool: ...
     @property
     def prefix(self) -> Any: ...
 
@@ -120,11 +125,41 @@ class ConformanceReport:
         }
 
 
+# What a recording leaves out where there is none of it.
+_UNSAID: dict[str, object] = {
+    "aborted": [], "padded": [], "drafts": {}, "accepted": {}, "proposed": {}, "no_schedule": False,
+}  # fmt: skip
+
+
+class Drafter:
+    """What is proposed and what stands, as recorded: by the number of output tokens that a request has."""
+
+    def __init__(self, raw: Mapping[str, Any]) -> None:
+        self.recorded = {r["id"]: r for r in raw["requests"]}
+        self.outputs = dict.fromkeys(self.recorded, 0)
+
+    def deliver(self, name: str, drafts: int) -> int:
+        """How many of the drafts stand; the request has their tokens now, and one more."""
+        stand = min(self._at("accepts", name), drafts) if drafts else 0
+        self.outputs[name] = min(self.outputs[name] + stand + 1, self.recorded[name]["output_tokens"])
+        return stand
+
+    def propose(self, name: str) -> int:
+        """Drafts for the next step; none if the request is complete."""
+        complete = self.outputs[name] >= self.recorded[name]["output_tokens"]
+        return 0 if complete else self._at("proposals", name)
+
+    def _at(self, what: str, name: str) -> int:
+        values: list[int] = self.recorded[name][what]
+        return values[self.outputs[name] % len(values)]
+
+
 class Drive:
     """One scheduler going through one scenario; `compare` says where it first left the recording."""
 
     def __init__(self, scenario: TraceScenario, make: Factory) -> None:
         self.raw = scenario.raw
+        self.config = scenario.config
         self.scheduler: Any = make(scenario.config)
         self.requests = scenario.requests()
         self.names = {request.index: name for name, request in self.requests.items()}
@@ -137,16 +172,46 @@ class Drive:
         self.present: set[str] = set()
         self.end: dict[str, str] = {}
         self.plans: list[StepPlan] = []
+        self.in_flight: deque[tuple[int, StepPlan]] = deque()
+        self.news = False  # a request has ended since the last `schedule()`, which is then called once more
+        self.drafter = Drafter(self.raw)
+        self.drafted = {"draft_tokens": 0, "accepted_tokens": 0}
 
     def step(self, number: int) -> dict[str, Any]:
-        """Arrivals, aborts, `schedule()`, aborts, `update()`: the record of one iteration, in the trace's fields."""
+        """Arrivals, aborts, `schedule()`, aborts, `update()`: the record of one iteration, in the trace's fields.
+
+        Under asynchronous scheduling the update is that of the step before, and nobody asks a scheduler without work.
+        """
         while self.due and self.due[0]["arrival_step"] <= number:
             name = self.due.pop(0)["id"]
             self.scheduler.add(self.requests[name])
             self.present.add(name)
         aborted = self._abort(number, "before_schedule")
+        asynchronous = self.config.async_scheduling
+        if asynchronous and not (self.scheduler.has_work or self.news):
+            counts = {"running": 0, "waiting": 0, "free_blocks": self.scheduler.free_blocks}
+            record = {"scheduled": [], "new": {}, "resumed": {}, "preempted": [], **counts, "no_schedule": True}
+        else:
+            record = self._schedule(number)
+        aborted += self._abort(number, "before_update")
+        finished: list[str] = []
+        updated, accepted, proposed = None, {}, {}
+        # A step that computes something is left in flight until the next one has been decided.
+        if len(self.in_flight) > (asynchronous and bool(record["scheduled"])):
+            updated, plan = self.in_flight.popleft()
+            finished, accepted, proposed = self._update(plan)
+        record |= {"step": number, "aborted": aborted, "finished": finished, "free_after": self.scheduler.free_blocks}
+        if asynchronous:
+            record["updated_step"] = updated
+        if self.config.speculation != "none":
+            record |= {"accepted": accepted} if asynchronous else {"accepted": accepted, "proposed": proposed}
+        return record
+
+    def _schedule(self, number: int) -> dict[str, Any]:
         plan = self.scheduler.schedule()
         self.plans.append(plan)
+        self.in_flight.append((number, plan))
+        self.news = False
         admitted = {self._name(a.request): a.hit_tokens for a in plan.admitted}
         resumed = {self._name(a.request) for a in plan.admitted if a.resumed}
         preempted = [self._name(request) for request in plan.preempted]
@@ -154,7 +219,6 @@ class Drive:
         for row in plan.scheduled:
             self.computed[self._name(row.request)] = row.context + row.tokens
         record = {
-            "step": number,
             "scheduled": [[self._name(row.request), row.tokens] for row in plan.scheduled],
             "new": {name: hit for name, hit in admitted.items() if name not in resumed},
             "resumed": {name: hit for name, hit in admitted.items() if name in resumed},
@@ -163,15 +227,34 @@ class Drive:
             "waiting": plan.waiting,
             "free_blocks": plan.free_blocks,
         }
-        aborted += self._abort(number, "before_update")
-        finished = [self._name(request) for request in self.scheduler.update(plan)]
+        if self.config.speculation != "none":
+            record["drafts"] = {self._name(row.request): row.drafts for row in plan.scheduled if row.drafts}
+            record["padded"] = [self._name(row.request) for row in plan.scheduled if row.padded]
+        return record
+
+    def _update(self, plan: StepPlan) -> tuple[list[str], dict[str, int], dict[str, int]]:
+        """Applies a step's result; who ended by it, which drafts stood, and what is proposed next."""
+        accepted, proposed = {}, {}
+        for row in plan.scheduled:
+            name = self._name(row.request)
+            if not row.samples or name not in self.present:
+                continue
+            stand = self.drafter.deliver(name, 0 if row.padded else row.drafts)
+            if row.drafts:
+                accepted[name] = stand
+                self.drafted["draft_tokens"] += row.drafts
+                self.drafted["accepted_tokens"] += stand
+            if self.config.speculation != "none" and (drafts := self.drafter.propose(name)):
+                proposed[name] = drafts
+        index = {name: request.index for name, request in self.requests.items()}
+        said = [{index[name]: n for name, n in counts.items()} for counts in (accepted, proposed)]
+        ended = self.scheduler.update(plan) if self.config.speculation == "none" else self.scheduler.update(plan, *said)
+        finished = [self._name(request) for request in ended]
         for name in finished:
             self.present.discard(name)
             self.end[name] = self.endings[name]
-        record["aborted"] = aborted
-        record["finished"] = finished
-        record["free_after"] = self.scheduler.free_blocks
-        return record
+        self.news = self.news or bool(finished)
+        return finished, accepted, proposed
 
     def _abort(self, number: int, when: str) -> list[list[str]]:
         aborted = []
@@ -183,6 +266,7 @@ class Drive:
                     aborted.append([name, state])
                     self.present.discard(name)
                     self.end[name] = "aborted"
+                    self.news = True
         return aborted
 
     def _state(self, name: str) -> str:
@@ -208,6 +292,7 @@ class Drive:
             "preempted_requests": prefix.preempted_requests,
             "preempted_queries": prefix.preempted_queries,
             "preempted_hits": prefix.preempted_hits,
+            **self.drafted,
         }
 
 
@@ -229,7 +314,7 @@ def compare(scenario: TraceScenario, scheduler: str, make: Factory) -> Differenc
         except Exception as error:  # a crash is a difference like any other, and must not hide the other scenarios
             return different(number, "the step", "decided", f"{type(error).__name__}: {error}")
         for what, value in got.items():
-            recorded = expected.get(what, []) if what == "aborted" else expected[what]
+            recorded = expected.get(what, _UNSAID[what]) if what in _UNSAID else expected[what]
             if value != recorded:
                 return different(number, what, recorded, value)
             if what in ("new", "resumed") and list(value) != list(recorded):
@@ -266,11 +351,8 @@ def run(directory: Path | str, schedulers: Mapping[str, Subject] | None = None) 
         report.files += 1
     for scenario in scenarios:
         group = report.groups.setdefault(scenario.group, Tally())
-        reason = scenario.why_not
-        if reason is None and not any(s.supports(scenario.config) for s in subjects.values()):
-            reason = "no scheduler supports its settings"
-        if reason is not None:
-            report.skips[f"{scenario.group}/{scenario.name}"] = reason
+        if not any(s.supports(scenario.config) for s in subjects.values()):
+            report.skips[f"{scenario.group}/{scenario.name}"] = "no scheduler supports its settings"
             for tally in (report.total, group, *report.schedulers.values()):
                 tally.skipped += 1
             continue

@@ -19,6 +19,8 @@ from serving.request import Request
 
 FORMAT = "scheduler-trace"
 FORMAT_VERSION = 1
+METHODS = {"ngram": "ngram", "ngram_gpu": "ngram", "draft_model": "draft"}
+"""Our names of the ways of proposing drafts; n-grams are looked up on a device where scheduling is asynchronous."""
 
 
 @dataclass(frozen=True)
@@ -30,19 +32,9 @@ class TraceScenario:
     raw: Mapping[str, Any]
 
     @property
-    def why_not(self) -> str | None:
-        """The reason why it cannot be run yet, or None."""
-        settings = self.raw["settings"]
-        missing = []
-        if settings["async_scheduling"]:
-            missing.append("asynchronous scheduling")
-        if settings["speculative"] is not None:
-            missing.append("speculative decoding")
-        return f"not yet modelled: {' with '.join(missing)}" if missing else None
-
-    @property
     def config(self) -> EngineConfig:
         s = self.raw["settings"]
+        speculative = s["speculative"]
         return EngineConfig(
             num_gpu_blocks=s["num_usable_blocks"] + 1,  # the null block
             block_size=s["block_size"],
@@ -55,6 +47,9 @@ class TraceScenario:
             policy=s["policy"],
             scheduler_reserve_full_isl=s["scheduler_reserve_full_isl"],
             watermark=s["watermark"],
+            async_scheduling=s["async_scheduling"],
+            speculation="none" if speculative is None else METHODS[speculative["method"]],
+            num_speculative_tokens=0 if speculative is None else speculative["k"],
         )
 
     def requests(self) -> dict[str, Request]:

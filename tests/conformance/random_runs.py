@@ -1,11 +1,13 @@
-"""Small random engines and request lists that make every rule bite: tight memory, shared text, ties, aborts."""
+"""Small random engines and request lists that make every rule bite: tight memory, shared text, ties, aborts, drafts."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Set
 from dataclasses import dataclass, replace
 
 from serving.config import EngineConfig
+from serving.plan import StepPlan
 from serving.request import Request, Segment
 
 
@@ -29,6 +31,7 @@ class RandomRun:
 
     config: EngineConfig
     clients: tuple[Client, ...]
+    seed: int = 0
 
     def requests(self) -> list[Request]:
         return [
@@ -69,7 +72,52 @@ def random_run(seed: int, *, common: bool = False) -> RandomRun:
     )
     if common:
         config = replace(config, max_num_batched_tokens=max(config.max_num_batched_tokens, config.max_num_seqs))
-    return RandomRun(config, _clients(rng, config))
+    return RandomRun(config, _clients(rng, config), seed)
+
+
+def ahead_run(seed: int) -> RandomRun:
+    """A run of an engine that works ahead: with drafts, or decided before the last step's tokens are known, or both."""
+    rng = random.Random(f"ahead {seed}")
+    run = random_run(seed)
+    speculation = rng.choice(("none", "ngram", "ngram", "draft"))
+    config = replace(
+        run.config,
+        async_scheduling=speculation == "none" or rng.random() < 0.5,
+        speculation=speculation,
+        num_speculative_tokens=0 if speculation == "none" else rng.choice((1, 2, 3, 5)),
+        speculation_off_above=rng.choice((0, 0, 0, 1, 3)),
+        # Requests of equal rank would take each other's blocks for ever: chunks are small, and drafts take blocks too.
+        scheduler_reserve_full_isl=run.config.scheduler_reserve_full_isl or run.config.policy == "priority",
+    )
+    # An admission that is padded must fit in some step.
+    config = replace(
+        config, max_num_batched_tokens=max(config.max_num_batched_tokens, 2 + config.num_speculative_tokens)
+    )
+    fitting = [c for c in run.clients if config.why_it_can_never_run(sum(n for _, n in c.prompt), c.max_tokens) is None]
+    return RandomRun(config, tuple(fitting), seed)
+
+
+class Drafter:
+    """Which drafts are found and which of them are right: by chance, but the same for whoever asks."""
+
+    def __init__(self, run: RandomRun) -> None:
+        self.run = run
+        self.outputs = [0] * len(run.clients)
+
+    def results(self, plan: StepPlan, alive: Set[int]) -> tuple[dict[int, int], dict[int, int]]:
+        """Drafts accepted, of the rows of a plan, and proposed for the next one."""
+        accepted, proposed = {}, {}
+        for row in plan.scheduled:
+            i = row.request.index
+            if row.samples and i in alive:
+                accepted[i] = 0 if row.padded else min(self._draw("right", i), row.drafts)
+                self.outputs[i] += accepted[i] + 1
+                proposed[i] = self._draw("found", i)
+        return accepted, proposed
+
+    def _draw(self, what: str, i: int) -> int:
+        rng = random.Random(f"{what} {self.run.seed} {i} {self.outputs[i]}")
+        return rng.choice((0, 1, self.run.config.num_speculative_tokens, rng.randint(0, 6)))
 
 
 def _clients(rng: random.Random, config: EngineConfig) -> tuple[Client, ...]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from serving.config import EngineConfig
+from serving.plan import StepPlan
 from studies.conformance import AnyScheduler, Subject
-from tests.conformance.random_runs import RandomRun, random_run
+from tests.conformance.random_runs import Drafter, RandomRun, ahead_run, random_run
 from tests.conformance.subjects import SUBJECTS
 from tests.oracle.scheduler import OracleScheduler
 
@@ -25,6 +26,8 @@ def decisions(run: RandomRun, make: Callable[[EngineConfig], AnyScheduler]) -> l
     requests = run.requests()
     alive: set[int] = set()
     log: list[dict[str, Any]] = []
+    drafter = Drafter(run)
+    in_flight: deque[StepPlan] = deque()
     last_arrival = max((c.arrival_step for c in run.clients), default=0)
 
     def abort(step: int, before_update: bool) -> list[int]:
@@ -45,7 +48,10 @@ def decisions(run: RandomRun, make: Callable[[EngineConfig], AnyScheduler]) -> l
         plan = scheduler.schedule()
         record = {
             "step": plan.step,
-            "scheduled": [(r.request.index, r.tokens, r.context, r.samples) for r in plan.scheduled],
+            "scheduled": [
+                (r.request.index, r.tokens, r.context, r.samples, r.drafts, r.padded) for r in plan.scheduled
+            ],
+            "propose": plan.propose,
             "shape": plan.shape,
             "admitted": [(a.request.index, a.hit_tokens, a.resumed) for a in plan.admitted],
             "preempted": [request.index for request in plan.preempted],
@@ -54,7 +60,11 @@ def decisions(run: RandomRun, make: Callable[[EngineConfig], AnyScheduler]) -> l
             "waiting": [request.index for request in scheduler.waiting],
         }
         aborted += abort(step, before_update=True)
-        finished = [request.index for request in scheduler.update(plan)]
+        in_flight.append(plan)
+        finished = []
+        if len(in_flight) > run.config.async_scheduling:
+            due = in_flight.popleft()
+            finished = [request.index for request in scheduler.update(due, *drafter.results(due, alive))]
         alive.difference_update(finished)
         p = scheduler.prefix
         log.append(
@@ -99,6 +109,19 @@ def test_random_runs_are_decided_as_by_the_oracle(name: str, batch: int) -> None
     assert compared >= 20
 
 
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_engines_that_work_ahead_decide_as_the_oracle(batch: int) -> None:
+    """Speculation and asynchronous scheduling, each alone and both together."""
+    compared = 0
+    for seed in range(batch * RUNS_A_BATCH, (batch + 1) * RUNS_A_BATCH):
+        run = ahead_run(seed)
+        if run.clients:
+            difference = first_difference(run, SUBJECTS["readable"])
+            assert difference is None, f"seed {seed}: {difference}\n{run.config}\n{run.clients}"
+            compared += 1
+    assert compared >= 20
+
+
 def test_random_runs_reach_what_they_are_meant_to_reach() -> None:
     """A fuzz that never preempts proves nothing: how often each rule bites over all seeds."""
     seen: Counter[str] = Counter()
@@ -117,3 +140,26 @@ def test_random_runs_reach_what_they_are_meant_to_reach() -> None:
         seen["priority"] += run.config.policy == "priority"
     assert seen["runs"] >= 350
     assert min(seen.values()) >= 10, seen
+
+
+def test_runs_that_work_ahead_reach_what_they_are_meant_to_reach() -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(BATCHES * RUNS_A_BATCH):
+        run = ahead_run(seed)
+        if not run.clients:
+            continue
+        config = run.config
+        log = decisions(run, OracleScheduler)
+        rows = [row for step in log for row in step["scheduled"]]
+        k = config.num_speculative_tokens
+        seen["asynchronous"] += config.async_scheduling
+        seen["both"] += config.async_scheduling and k > 0
+        seen["draft model"] += config.speculation == "draft"
+        seen["drafts cut"] += any(0 < row[4] < k for row in rows)
+        seen["padded"] += any(row[5] for row in rows)
+        seen["preempted with drafts"] += k > 0 and any(step["preempted"] for step in log)
+        seen["preempted in flight"] += config.async_scheduling and any(step["preempted"] for step in log)
+        seen["ended while it waited"] += any(set(step["finished"]) & set(step["waiting"]) for step in log)
+        seen["off and on again"] += len({step["propose"] for step in log}) > 1
+        seen["aborted"] += any(step["aborted"] for step in log)
+    assert min(seen.values()) >= 5, seen
