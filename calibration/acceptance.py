@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,8 +57,16 @@ class Acceptance:
         return {**self.__dict__, "per_position": list(self.per_position)}
 
 
-def watch(config: EngineConfig, executor: Executor, requests: Sequence[Request]) -> Verifications:
-    """Serves requests to their end on a real engine whose answers are what the model says, and notes every verification."""
+def watch(
+    config: EngineConfig,
+    executor: Executor,
+    requests: Sequence[Request],
+    progress: Callable[[int], None] | None = None,
+) -> Verifications:
+    """Serves requests to their end on a real engine whose answers are what the model says, and notes every verification.
+
+    progress: told the answer tokens so far.
+    """
     scheduler = Scheduler(config)
     rows: list[tuple[int, int, int]] = []
     for request in requests:
@@ -75,6 +83,8 @@ def watch(config: EngineConfig, executor: Executor, requests: Sequence[Request])
             if row.samples and row.request.num_outputs > 0 and not row.padded:
                 rows.append((row.request.index, row.drafts, stood.get(row.request.index, 0)))
         scheduler.update(plan, result.accepted, result.proposed)
+        if progress is not None:
+            progress(sum(request.num_outputs for request in requests))
     table = np.array(rows, dtype=np.int64).reshape(-1, 3)
     return Verifications(table[:, 0], table[:, 1], table[:, 2])
 

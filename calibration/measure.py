@@ -17,7 +17,7 @@ Progress = Callable[[int, int], None]
 
 
 class Stepper(Protocol):
-    """Something that can run one step of a given shape on scratch memory; `gpu_backend.cpu.engine.CpuEngine` is one."""
+    """Something that can run one step of a given shape on scratch memory; `gpu_backend.engine.Engine` is one."""
 
     def measure(self, shape: StepShape) -> int:
         """Duration of one step of that shape, ns."""
@@ -69,6 +69,11 @@ def grid(engine: EngineConfig, size: Grid = "standard") -> list[StepShape]:
                 decodes = _decodes(n, contexts[(turn + k) % (len(contexts) - 1)])
                 prompt = (query - n, min(context, window - query))
                 shapes.append(decodes._replace(prefill=(prompt,), sampled=n + (turn + k) % 2))
+    if (
+        engine.num_speculative_tokens
+    ):  # rows that verify drafts: their attention and head are not those of a prompt's chunk
+        k = engine.num_speculative_tokens
+        shapes += [_verifications(n, k, context) for n in batches for context in (contexts[0], contexts[-1])]
     return [s for s in dict.fromkeys(shapes) if _possible(s, engine)]
 
 
@@ -171,6 +176,11 @@ def _decodes(n: int, context: int, longest: int | None = None) -> StepShape:
     if longest is None:
         return StepShape(decode_sequences=n, decode_context=n * context, decode_max_context=context, sampled=n)
     return StepShape((), n, (n - 1) * context + longest, longest, n)
+
+
+def _verifications(n: int, k: int, context: int) -> StepShape:
+    """n sequences of that context verify k drafts each."""
+    return StepShape(((1 + k, context),) * n, sampled=n * (1 + k), draft_tokens=n * k)
 
 
 def _chunked(tokens: int, parts: int) -> StepShape:

@@ -1,4 +1,4 @@
-"""The hardware clock: a real decoder engine that runs the scheduler's plans. Needs the `gpu` extra (torch, numba)."""
+"""The hardware clock: real decoder engines that run the scheduler's plans. Needs the `gpu` extra (torch, triton, numba)."""
 
 from __future__ import annotations
 
@@ -7,18 +7,24 @@ from typing import TYPE_CHECKING, Any
 from scenarios.errors import InputError
 
 if TYPE_CHECKING:
-    from gpu_backend.cpu.engine import CpuEngine
+    from gpu_backend.engine import Engine
     from scenarios.models import ModelSpec
     from serving.config import EngineConfig
 
-DEVICES = ("cpu",)
+DEVICES = ("cpu", "cuda")
 
 
-def make_engine(device: str, model_spec: ModelSpec, engine_config: EngineConfig, **options: Any) -> CpuEngine:
-    """The engine of a device; `options` go to its class (`CpuEngine`: dtype, kv_dtype, seed, threads, clock).
+def make_engine(
+    device: str, model_spec: ModelSpec, engine_config: EngineConfig, *, clock: str = "device", **options: Any
+) -> Engine:
+    """The engine of a device.
+
+    Args:
+        clock: `device` counts what the device works on a step (on a CPU: the computing thread), `wall` real time.
+        options: of its class: `CpuEngine` or `GpuEngine` (dtype, kv_dtype, seed, answers, acceptance, draft and more).
 
     Raises:
-        InputError: torch is missing, there is no such device, or nothing runs on it yet.
+        InputError: torch is missing, or there is no such device here.
     """
     try:
         import torch
@@ -26,11 +32,14 @@ def make_engine(device: str, model_spec: ModelSpec, engine_config: EngineConfig,
         raise InputError(
             f"executing needs the real engine, and {error.name} is not installed: pip install 'servetwin[gpu]'"
         ) from None
-    if device == "cuda":
-        found = "has no CUDA device" if not torch.cuda.is_available() else "has one, but its engine is not written yet"
-        raise InputError(f"--device: found cuda; this machine {found}. Allowed: {', '.join(DEVICES)}")
-    if device not in DEVICES:
-        raise InputError(f"--device: found {device}. Allowed: {', '.join(DEVICES)}")
-    from gpu_backend.cpu.engine import CpuEngine
+    if device == "cpu":
+        from gpu_backend.cpu.engine import CpuEngine
 
-    return CpuEngine(model_spec, engine_config, **options)
+        return CpuEngine(model_spec, engine_config, clock="cpu" if clock == "device" else clock, **options)
+    if device != "cuda":
+        raise InputError(f"--device: found {device}. Allowed: {', '.join(DEVICES)}")
+    if not torch.cuda.is_available():
+        raise InputError(f"--device: found cuda, but torch {torch.__version__} sees no CUDA device here. Allowed: cpu")
+    from gpu_backend.gpu.engine import GpuEngine
+
+    return GpuEngine(model_spec, engine_config, clock=clock, **options)

@@ -33,7 +33,8 @@ class Batch:
 
     token_ids, positions, blocks, offsets: `(T,)`; the KV of token t goes to slot `offsets[t]` of block `blocks[t]`.
     decodes: sequences that compute a single token; their block ids are `tables[starts[s]:]`, `lengths[s]` counts the new one.
-    sampled: rows that get a token, in plan order; `sampled_requests` are the request indices behind them.
+    sampled: rows that get a token, in plan order: the last of each request that samples, and with drafts the ones that these
+    stand on. samplers: who samples, and where the first of its rows is in `sampled`.
     """
 
     token_ids: Ints
@@ -46,7 +47,7 @@ class Batch:
     lengths: Ints
     chunks: tuple[Chunk, ...]
     sampled: Ints
-    sampled_requests: list[int]
+    samplers: list[tuple[Scheduled, int]]
 
 
 def prepare(rows: list[Scheduled], texts: Mapping[int, Text], block_size: int) -> Batch:
@@ -62,7 +63,7 @@ def prepare(rows: list[Scheduled], texts: Mapping[int, Text], block_size: int) -
     first_row: dict[int, int] = {}
 
     contexts = np.array([row.context for row in singles], dtype=np.int64)
-    ids.append([int(texts[row.request.index].first(row.context + 1)[-1]) for row in singles])
+    ids.append([int(texts[row.request.index].row(row.context, 1)[0]) for row in singles])
     for row in singles:
         first_row[row.request.index] = len(starts)
         starts.append(len(table))
@@ -76,7 +77,7 @@ def prepare(rows: list[Scheduled], texts: Mapping[int, Text], block_size: int) -
         end = row.context + row.tokens
         owned = np.array(row.request.blocks[: -(-end // block_size)], dtype=np.int64)
         at = np.arange(row.context, end, dtype=np.int64)
-        ids.append(texts[row.request.index].first(end)[row.context :])
+        ids.append(texts[row.request.index].row(row.context, row.tokens, row.drafts))
         positions.append(at)
         blocks.append(owned[at // block_size])
         chunks.append(Chunk(start, row.tokens, row.context, owned))
@@ -84,7 +85,12 @@ def prepare(rows: list[Scheduled], texts: Mapping[int, Text], block_size: int) -
         start += row.tokens
 
     where = np.concatenate(positions)
-    sampling = [row for row in rows if row.samples]
+    samplers, sampled = [], []
+    for row in rows:
+        if row.samples:
+            samplers.append((row, len(sampled)))
+            last = first_row[row.request.index] + row.tokens
+            sampled.extend(range(last - 1 - row.drafts, last))
     return Batch(
         token_ids=np.concatenate([np.asarray(part, dtype=np.int64) for part in ids]),
         positions=where,
@@ -95,6 +101,6 @@ def prepare(rows: list[Scheduled], texts: Mapping[int, Text], block_size: int) -
         starts=begin,
         lengths=contexts + 1,
         chunks=tuple(chunks),
-        sampled=np.array([first_row[row.request.index] + row.tokens - 1 for row in sampling], dtype=np.int64),
-        sampled_requests=[row.request.index for row in sampling],
+        sampled=np.array(sampled, dtype=np.int64),
+        samplers=samplers,
     )

@@ -20,17 +20,24 @@ def scratch_plan(shape: StepShape, config: EngineConfig, draws: np.random.Genera
     Raises:
         InputError: the shape contradicts itself or leaves the window or the KV memory of the engine.
     """
-    rows: list[tuple[int, int, bool]] = [(1, context, True) for context in spread_contexts(shape)]
-    ends = shape.sampled - shape.decode_sequences
-    if not 0 <= ends <= len(shape.prefill):
+    rows: list[tuple[int, int, bool, int]] = [(1, context, True, 0) for context in spread_contexts(shape)]
+    left = shape.draft_tokens  # the first rows of `prefill` verify them
+    verified = 0
+    while left > 0 and verified < len(shape.prefill):
+        left -= shape.prefill[verified][0] - 1
+        verified += 1
+    ends = shape.sampled - shape.decode_sequences - verified - shape.draft_tokens
+    if left or not 0 <= ends <= len(shape.prefill) - verified:
         raise InputError(
-            f"shape: {shape.sampled} rows sample, but {len(rows)} decodes and {len(shape.prefill)} chunks run"
+            f"shape: {shape.sampled} rows sample, {shape.draft_tokens} of them drafts, but {len(rows)} decodes and "
+            f"{len(shape.prefill)} chunks run"
         )
-    rows += [(q, c, i < ends) for i, (q, c) in enumerate(shape.prefill)]
+    for i, (query, context) in enumerate(shape.prefill):
+        rows.append((query, context, i < verified + ends, query - 1 if i < verified else 0))
     if not rows:
         raise InputError("shape: no tokens to compute")
     scheduled, needs = [], []
-    for i, (tokens, context, samples) in enumerate(rows):
+    for i, (tokens, context, samples, drafts) in enumerate(rows):
         end = context + tokens
         if tokens < 1 or context < 0 or end > config.max_model_len:
             raise InputError(f"shape: {tokens} tokens after {context} do not fit a window of {config.max_model_len}")
@@ -39,7 +46,7 @@ def scratch_plan(shape: StepShape, config: EngineConfig, draws: np.random.Genera
             raise InputError(f"shape: {end} tokens need {needed} KV blocks, {config.usable_blocks} exist")
         request = Request(SCRATCH - i, ((("scratch", i), end),), 1)
         needs.append(needed)
-        scheduled.append(Scheduled(request, tokens, context, samples))
+        scheduled.append(Scheduled(request, tokens, context, samples, drafts))
     ids = np.resize(draws.permutation(config.usable_blocks) + 1, sum(needs))
     for row, need, last in zip(scheduled, needs, np.cumsum(needs).tolist(), strict=True):
         row.request.blocks = ids[last - need : last].tolist()

@@ -7,6 +7,8 @@ from typing import Protocol
 import numpy as np
 
 from gpu_backend.tokens import Tokens
+from serving.config import EngineConfig
+from serving.plan import Scheduled
 from serving.request import Request
 
 
@@ -45,3 +47,24 @@ def leading_matches(drafts: Tokens, picked: Tokens) -> int:
     """Drafts that stand when the target is greedy: those before the first that it would not have said itself."""
     wrong = np.flatnonzero(drafts != picked[: len(drafts)])
     return int(wrong[0]) if len(wrong) else len(drafts)
+
+
+def one_further(rows: list[Scheduled], config: EngineConfig) -> list[Scheduled]:
+    """The rows with which a draft model goes on from its own tokens: one token each, for those who sampled and have room in
+    their blocks and in the window."""
+    further = []
+    for row in rows:
+        end = row.context + row.tokens
+        if row.samples and end < min(config.max_model_len, len(row.request.blocks) * config.block_size):
+            further.append(Scheduled(row.request, 1, end, samples=True))
+    return further
+
+
+class NextToken:
+    """The text of a request as far as a draft model's next pass reads it: the token it said last."""
+
+    def __init__(self, token: int) -> None:
+        self.token = np.array([token], dtype=np.int64)
+
+    def row(self, context: int, tokens: int, drafts: int = 0) -> Tokens:
+        return self.token

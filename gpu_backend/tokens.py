@@ -24,6 +24,9 @@ def draw_tokens(key: Hashable, n: int, vocab_size: int) -> Tokens:
     return ((words.astype(np.uint64) * np.uint64(vocab_size)) >> np.uint64(32)).astype(np.int64)
 
 
+_NONE: Tokens = np.empty(0, dtype=np.int64)
+
+
 class KnownText(NamedTuple):
     """A content key that carries its own token ids: a prompt that somebody really wrote."""
 
@@ -56,7 +59,7 @@ class Text:
         prompt = [text_of(key, n, vocab_size) for key, n in request.prompt]
         self.ids: Tokens = np.concatenate(prompt) if prompt else np.empty(0, dtype=np.int64)
         self.sampled: list[int] = []
-        self.drafts: Tokens = np.empty(0, dtype=np.int64)  # proposed for the next step
+        self.drafts: Tokens = _NONE  # proposed for the next step
 
     def first(self, n: int) -> Tokens:
         """The first n token ids; a view, valid until more are asked for."""
@@ -81,6 +84,9 @@ class Text:
             return known
         proposed = self.drafts[:drafts]
         return np.concatenate([known, proposed, np.zeros(drafts - len(proposed), dtype=np.int64)])
+
+    def drop_drafts(self) -> None:
+        self.drafts = _NONE
 
     def append(self, tokens: Sequence[int]) -> None:
         """Sampled tokens become part of the answer."""

@@ -15,7 +15,7 @@ from sim.profile import Profile
 from studies.run import Progress
 
 if TYPE_CHECKING:
-    from gpu_backend.cpu.engine import CpuEngine
+    from gpu_backend.engine import Engine
 
 FOLDER = Path("out/profiles")
 
@@ -32,7 +32,7 @@ def scenario_of(model: str, overrides: Sequence[str] = ()) -> Scenario:
     return scenarios.loads(json.dumps(document), source="calibrate", base=Path.cwd(), overrides=overrides)
 
 
-def calibration(scenario: Scenario, engine: CpuEngine, grid: Grid = "standard", name: str | None = None) -> Calibration:
+def calibration(scenario: Scenario, engine: Engine, grid: Grid = "standard", name: str | None = None) -> Calibration:
     """A calibration of `engine` over the step shapes that the scenario can ask for; nothing is measured yet."""
     model = scenario.model.name
     return Calibration(
@@ -47,7 +47,7 @@ def calibration(scenario: Scenario, engine: CpuEngine, grid: Grid = "standard", 
 
 def measured(
     scenario: Scenario,
-    engine: CpuEngine,
+    engine: Engine,
     *,
     grid: Grid = "standard",
     repeats: int = 5,

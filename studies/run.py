@@ -28,7 +28,7 @@ from studies.binding import binding
 from studies.results import Run
 
 if TYPE_CHECKING:
-    from gpu_backend.cpu.engine import CpuEngine
+    from gpu_backend.engine import Engine
 
 Clock = Literal["device", "wall"]
 Progress = Callable[[str, float], None]
@@ -97,7 +97,7 @@ def execute(
     device: str = "cpu",
     clock: Clock = "device",
     workload: Workload | None = None,
-    engine: CpuEngine | None = None,
+    engine: Engine | None = None,
     cost: CostModel | None = None,
     percentiles: tuple[float, ...] = (50, 90, 95, 99),
     progress: Progress | None = None,
@@ -144,7 +144,7 @@ def loaded(scenario: Scenario | str | Path) -> Scenario:
     return scenario if isinstance(scenario, Scenario) else scenarios.load(scenario)
 
 
-def backend(scenario: Scenario, device: str = "cpu", clock: Clock = "device") -> CpuEngine:
+def backend(scenario: Scenario, device: str = "cpu", clock: Clock = "device") -> Engine:
     """The real engine that executes a scenario.
 
     Raises:
@@ -162,7 +162,7 @@ def backend(scenario: Scenario, device: str = "cpu", clock: Clock = "device") ->
         dtype=section.dtype,
         kv_dtype=section.kv_cache_dtype,
         seed=scenario.seed,
-        clock="cpu" if clock == "device" else "wall",
+        clock=clock,
     )
 
 
@@ -231,7 +231,7 @@ def versions() -> dict[str, str]:
     return {"servetwin": own, "python": platform.python_version(), "numpy": np.__version__}
 
 
-def _replicas(engine: CpuEngine, count: int) -> list[Executor]:
+def _replicas(engine: Engine, count: int) -> list[Executor]:
     return [engine, *(engine.replica() for _ in range(count - 1))]
 
 

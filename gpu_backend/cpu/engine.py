@@ -6,6 +6,7 @@ import os
 import platform
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +18,12 @@ from gpu_backend.cpu.kernels import Kernels
 from gpu_backend.cpu.linear import DTYPES, choose_dtype
 from gpu_backend.cpu.model import KVCache, Model
 from gpu_backend.engine import Engine
+from gpu_backend.speculation import Acceptance, NextToken, one_further
 from gpu_backend.weights import Weights, check_supported, random_weights
 from scenarios.errors import InputError
 from scenarios.models import ModelSpec
 from serving.config import EngineConfig
-from serving.plan import StepPlan, StepResult, StepShape
+from serving.plan import Scheduled, StepPlan, StepResult, StepShape
 
 # "cpu": what the computing thread consumed, so that neighbours on a shared machine count little. The process's own time
 # would add what other threads do meanwhile, e.g. redrawing a progress bar.
@@ -37,7 +39,8 @@ class CpuEngine(Engine):
         seed: of the random weights.
         threads: of torch (dense layers of many rows, prefill attention); our own kernels use one.
         clock: cpu (default) or wall.
-        answers: forced (default) or sampled, see `Engine`.
+        answers: forced (default) or sampled; acceptance: of drafts, see `Engine`.
+        draft: the model that proposes drafts, where `speculation` is draft; draft_model: the same, built; draft_weights: its own.
         model: a model of the same spec whose weights are shared.
         weights: instead of random ones; used up.
 
@@ -56,11 +59,15 @@ class CpuEngine(Engine):
         threads: int = 1,
         clock: str = "cpu",
         answers: str = "forced",
+        acceptance: Acceptance | None = None,
+        draft: ModelSpec | None = None,
+        draft_weights: Weights | None = None,
+        draft_model: Model | None = None,
         model: Model | None = None,
         weights: Weights | None = None,
         kernels: Kernels | None = None,
     ) -> None:
-        super().__init__(model_spec, engine_config, seed=seed, answers=answers)
+        super().__init__(model_spec, engine_config, seed=seed, answers=answers, acceptance=acceptance, draft=draft)
         check_supported(model_spec)
         if clock not in CLOCKS:
             raise InputError(f"clock: found {clock!r}, allowed: {', '.join(CLOCKS)}")
@@ -71,12 +78,12 @@ class CpuEngine(Engine):
         self.kv_dtype = torch.bfloat16 if kv_dtype == "auto" else choose_dtype(kv_dtype)
         self._check_memory(loaded=model is not None or weights is not None)
         torch.set_num_threads(threads)
-        if model is None:
-            weights = random_weights(model_spec, seed) if weights is None else weights
-            window = engine_config.max_model_len
-            model = Model(model_spec, weights, window=window, dtype=self.dtype, kernels=kernels)
-        self.model = model
+        self.model = self._build(model_spec, weights, kernels) if model is None else model
         self.cache = KVCache(model_spec, engine_config.num_gpu_blocks, engine_config.block_size, self.kv_dtype)
+        self.draft: Model | None = None
+        if draft is not None:
+            self.draft = self._build(draft, draft_weights, kernels) if draft_model is None else draft_model
+            self.draft_cache = KVCache(draft, engine_config.num_gpu_blocks, engine_config.block_size, self.kv_dtype)
         self._warm_up()
 
     def replica(self) -> CpuEngine:
@@ -89,8 +96,15 @@ class CpuEngine(Engine):
             threads=self.threads,
             clock=self.clock,
             answers=self.answers,
+            acceptance=self.acceptance,
+            draft=None if self.draft is None else self.draft.spec,
+            draft_model=self.draft,
             model=self.model,
         )
+
+    def _build(self, spec: ModelSpec, weights: Weights | None, kernels: Kernels | None) -> Model:
+        weights = random_weights(spec, self.seed) if weights is None else weights
+        return Model(spec, weights, window=self.config.max_model_len, dtype=self.dtype, kernels=kernels)
 
     # --- what `Engine` asks for ---
 
@@ -100,9 +114,9 @@ class CpuEngine(Engine):
         start = now()
         batch = prepare(plan.scheduled, self._texts, self.config.block_size)
         # numpy's argmax: torch's is several times slower on wide rows.
-        tokens = self.model.forward(batch, self.cache).numpy().argmax(axis=1)
-        result = dict(zip(batch.sampled_requests, tokens.tolist(), strict=True))
-        return StepResult(now() - start, result)
+        picks = self.model.forward(batch, self.cache).numpy().argmax(axis=1)
+        result = self._settle(plan, batch.samplers, picks)
+        return replace(result, duration_ns=now() - start)
 
     def _finish(self, plan: StepPlan, launched: StepResult) -> StepResult:
         return launched
@@ -111,7 +125,21 @@ class CpuEngine(Engine):
         """Computes a plan like a step and returns the logits `(vocabulary,)` by request index instead of tokens."""
         self._take_texts(plan)
         batch = prepare(plan.scheduled, self._texts, self.config.block_size)
-        return dict(zip(batch.sampled_requests, self.model.forward(batch, self.cache), strict=True))
+        logits = self.model.forward(batch, self.cache)
+        return {row.request.index: logits[at] for row, at in batch.samplers}
+
+    def _draft_tokens(self, rows: list[Scheduled], k: int) -> dict[int, list[int]]:
+        assert self.draft is not None
+        drafts: dict[int, list[int]] = {}
+        size, texts = self.config.block_size, self._texts
+        while rows and k:
+            batch = prepare(rows, texts, size)
+            picks = self.draft.forward(batch, self.draft_cache).numpy().argmax(axis=1)
+            for row, at in batch.samplers:
+                drafts.setdefault(row.request.index, []).append(int(picks[at]))
+            rows, k = one_further(rows, self.config), k - 1
+            texts = {row.request.index: NextToken(drafts[row.request.index][-1]) for row in rows}
+        return drafts
 
     def _fill(self, blocks: NDArray[np.int64]) -> None:
         for part in (self.cache.keys, self.cache.values):

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import platform
 import time
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,11 +22,13 @@ from gpu_backend.gpu.kernel_set import kernel_set
 from gpu_backend.gpu.kv_cache import KV_DTYPES, SCALED, KVCache
 from gpu_backend.gpu.model import Decoder
 from gpu_backend.gpu.runner import Runner
-from gpu_backend.weights import Weights, random_weights
+from gpu_backend.load import free_memory
+from gpu_backend.speculation import Acceptance, one_further
+from gpu_backend.weights import Weights, check_supported, random_weights
 from scenarios.errors import InputError
 from scenarios.models import ModelSpec
 from serving.config import EngineConfig
-from serving.plan import StepPlan, StepResult, StepShape
+from serving.plan import Scheduled, StepPlan, StepResult, StepShape
 
 CLOCKS = ("device", "wall")
 
@@ -54,6 +55,7 @@ class GpuEngine(Engine):
         kernels: triton, or torch for the references. dense: torch (cuBLAS) or triton, who multiplies plain matrices.
         graphs: capture steps whose sequences all have equally many tokens.
         temperature: of sampling, 0 (default) for the most likely token.
+        acceptance: see `Engine`. draft: the model that proposes, where `speculation` is draft; draft_weights: its own.
         decoder: another engine's of the same model, to share its weights.
 
     Raises:
@@ -75,17 +77,22 @@ class GpuEngine(Engine):
         dense: str = "torch",
         graphs: bool = True,
         temperature: float = 0.0,
+        acceptance: Acceptance | None = None,
+        draft: ModelSpec | None = None,
         weights: Weights | None = None,
+        draft_weights: Weights | None = None,
         decoder: Decoder | None = None,
+        draft_decoder: Decoder | None = None,
     ) -> None:
-        super().__init__(model_spec, engine_config, seed=seed, answers=answers)
+        super().__init__(model_spec, engine_config, seed=seed, answers=answers, acceptance=acceptance, draft=draft)
+        check_supported(model_spec, experts=True)
         check_precision("dtype", dtype, ("auto", *DTYPES, *QUANTIZED))
         check_precision("kv_dtype", kv_dtype, ("auto", *KV_DTYPES))
         if clock not in CLOCKS:
             raise InputError(f"clock: found {clock!r}, allowed: {', '.join(CLOCKS)}")
         self._options = {
             "device": device, "dtype": dtype, "kv_dtype": kv_dtype, "seed": seed, "clock": clock, "answers": answers,
-            "kernels": kernels, "dense": dense, "graphs": graphs, "temperature": temperature,
+            "kernels": kernels, "dense": dense, "graphs": graphs, "temperature": temperature, "acceptance": acceptance, "draft": draft,
         }  # fmt: skip
         self.device = torch.device(device)
         self.clock, self.kernels, self.dense = clock, kernels, dense
@@ -93,59 +100,112 @@ class GpuEngine(Engine):
         self.dtype = dtype if dtype in DTYPES else automatic
         self.precision = dtype if dtype in QUANTIZED else "auto"
         self.kv_dtype = self.dtype if kv_dtype == "auto" else kv_dtype
+        self.temperature = temperature
         self._check_memory(loaded=decoder is not None)
-        if decoder is None:
-            if weights is None:
-                weights = random_weights(model_spec, seed, device=self.device, dtype=DTYPES[self.dtype])
-            decoder = Decoder(
-                model_spec,
-                weights,
-                window=engine_config.max_model_len,
-                dtype=DTYPES[self.dtype],
-                precision=self.precision,
-                kernels=kernel_set(kernels, dense),
-                device=self.device,
-            )
-        self.decoder = decoder
+        self.decoder = self._decoder(model_spec, weights) if decoder is None else decoder
         config = engine_config
-        self.cache = KVCache(
-            model_spec, config.num_gpu_blocks, config.block_size, KV_DTYPES[self.kv_dtype], self.device
-        )
         self.tables = BlockTables(config.max_num_seqs, -(-config.max_model_len // config.block_size), self.device)
-        self.runner = Runner(
-            decoder,
-            self.cache,
-            self.tables,
-            most_tokens=config.max_num_batched_tokens,
-            most_sequences=config.max_num_seqs,
-            block_size=config.block_size,
-            queries=[1],
-            graphs=graphs,
-            temperature=temperature,
-            feeds=answers == "sampled" and config.async_scheduling,
-            device=self.device,
-        )
+        k = config.num_speculative_tokens
+        feeds = answers == "sampled" and config.async_scheduling
+        self.runner = self._runner(self.decoder, [1, 1 + k] if k else [1], graphs, temperature, feeds)
+        self.cache = self.runner.cache
+        self.draft: Runner | None = None
+        if draft is not None:
+            draft_decoder = self._decoder(draft, draft_weights) if draft_decoder is None else draft_decoder
+            self.draft = self._runner(draft_decoder, [1], graphs, 0.0, feeds=True)
         self._generator = torch.Generator(self.device).manual_seed(seed)
         self._warm_up()
 
     def replica(self) -> GpuEngine:
         """Another engine with KV memory of its own and the same weights."""
-        return GpuEngine(self.spec, self.config, decoder=self.decoder, **self._options)  # type: ignore[arg-type]
+        shared = {"decoder": self.decoder, "draft_decoder": None if self.draft is None else self.draft.decoder}
+        return GpuEngine(self.spec, self.config, **self._options, **shared)  # type: ignore[arg-type]
+
+    def _decoder(self, spec: ModelSpec, weights: Weights | None) -> Decoder:
+        if weights is None:
+            weights = random_weights(spec, self.seed, device=self.device, dtype=DTYPES[self.dtype])
+        return Decoder(
+            spec,
+            weights,
+            window=self.config.max_model_len,
+            dtype=DTYPES[self.dtype],
+            precision=self.precision,
+            kernels=kernel_set(self.kernels, self.dense),
+            device=self.device,
+        )
+
+    def _runner(self, decoder: Decoder, queries: list[int], graphs: bool, temperature: float, feeds: bool) -> Runner:
+        config = self.config
+        kv_dtype = KV_DTYPES[self.kv_dtype]
+        return Runner(
+            decoder,
+            KVCache(decoder.spec, config.num_gpu_blocks, config.block_size, kv_dtype, self.device),
+            self.tables,
+            most_tokens=config.max_num_batched_tokens
+            + config.max_num_seqs,  # a draft model may be a token a request behind
+            most_sequences=config.max_num_seqs,
+            block_size=config.block_size,
+            queries=queries,
+            graphs=graphs,
+            temperature=temperature,
+            feeds=feeds,
+            device=self.device,
+        )
 
     # --- what `Engine` asks for ---
 
     def _launch(self, plan: StepPlan) -> _Launched:
         start = self._now()
-        filled = self.runner.run(plan.scheduled, self._texts)
-        picks = torch.empty(len(self.runner.sampled), dtype=torch.int64, pin_memory=self._cuda)[: self._sampled(filled)]
+        filled = self.runner.run(plan.scheduled, self._texts, self._unknown())
+        if self.temperature and any(row.drafts for row, _ in filled.sampled):
+            self._verify(filled)
+        picks = torch.empty(filled.sampled_rows, dtype=torch.int64, pin_memory=self._cuda)
         picks.copy_(self.runner.sampled[: len(picks)], non_blocking=True)
         return _Launched(filled, picks, start, self._now())
 
+    def _unknown(self) -> dict[int, int]:
+        """Where on the device the tokens are that the step in flight samples: by request index."""
+        if not self._in_flight or self.answers == "forced":
+            return {}
+        launched: _Launched = self._in_flight[-1][1]
+        return {row.request.index: at for row, at in launched.filled.sampled}
+
+    @torch.inference_mode()
+    def _verify(self, filled: Filled) -> None:
+        """Rejection sampling of the drafts, all on the device: what stands and the token after it replace what was sampled
+        row by row, so that the first row at which they differ from the drafts is where the drafts end."""
+        rows = [(row, at) for row, at in filled.sampled if row.drafts]
+        k = max(row.drafts for row, _ in rows)
+        drafts = np.zeros((len(rows), k), dtype=np.int64)
+        at = np.zeros((len(rows), k + 1), dtype=np.int64)
+        lengths = np.zeros(len(rows), dtype=np.int32)
+        for i, (row, first) in enumerate(rows):
+            proposed = self._texts[row.request.index].drafts[: row.drafts]
+            lengths[i] = len(proposed)
+            drafts[i, : len(proposed)] = proposed
+            at[i] = first + np.minimum(np.arange(k + 1), row.drafts)
+        where = torch.from_numpy(at).to(self.device, non_blocking=True)
+        logits = self.runner.logits
+        assert logits is not None
+        target = torch.softmax(logits[where].float() / self.temperature, dim=-1)
+        said = torch.zeros_like(where)
+        stand = torch.zeros(len(rows), dtype=torch.int32, device=self.device)
+        seeds = self.runner.inputs.on_device["seeds"][where[:, 0]]
+        placed = torch.from_numpy(drafts).to(self.device), torch.from_numpy(lengths).to(self.device)
+        self.decoder.kernels.verify(placed[0], placed[1], None, target, seeds, said, stand)
+        # Rows behind the last token that stands keep what was sampled there: nobody reads them.
+        columns = torch.arange(k + 1, device=self.device)
+        valid = columns <= stand.unsqueeze(1)
+        self.runner.sampled[where[valid]] = said[valid]
+
     def _finish(self, plan: StepPlan, launched: _Launched) -> StepResult:
         self._wait(launched.done)
-        picks = launched.picks.numpy()
-        tokens = {row.request.index: int(picks[at]) for row, at in launched.filled.sampled}
-        return StepResult(self._between(launched.start, launched.done), tokens)
+        result = self._settle(plan, launched.filled.sampled, launched.picks.numpy())
+        done = launched.done
+        if self.draft is not None:
+            done = self._now()
+            self._wait(done)
+        return replace(result, duration_ns=self._between(launched.start, done))
 
     def logits(self, plan: StepPlan) -> dict[int, torch.Tensor]:
         """Computes a plan like a step and returns float32 logits `(vocabulary,)` by request index instead of tokens."""
@@ -155,12 +215,27 @@ class GpuEngine(Engine):
         assert logits is not None
         return {row.request.index: logits[at].float().cpu() for row, at in filled.sampled}
 
+    def _draft_tokens(self, rows: list[Scheduled], k: int) -> dict[int, list[int]]:
+        """The passes feed each other on the device; the host waits once, for all of their tokens."""
+        assert self.draft is not None
+        passes: list[tuple[list[tuple[Scheduled, int]], torch.Tensor]] = []
+        unknown: dict[int, int] = {}
+        while rows and k:
+            filled = self.draft.run(rows, self._texts, unknown)
+            passes.append((filled.sampled, self.draft.sampled[: filled.sampled_rows].clone()))
+            unknown = {row.request.index: at for row, at in filled.sampled}
+            rows, k = one_further(rows, self.config), k - 1
+        drafts: dict[int, list[int]] = {}
+        said = torch.cat([picks for _, picks in passes]).cpu().numpy() if passes else np.empty(0, dtype=np.int64)
+        first = 0
+        for sampled, picks in passes:
+            for row, at in sampled:
+                drafts.setdefault(row.request.index, []).append(int(said[first + at]))
+            first += len(picks)
+        return drafts
+
     def _fill(self, blocks: NDArray[np.int64]) -> None:
         self.cache.fill(torch.from_numpy(blocks).to(self.device), self._generator)
-
-    @staticmethod
-    def _sampled(filled: Filled) -> int:
-        return filled.sampled_rows
 
     # --- clocks ---
 
@@ -204,6 +279,8 @@ class GpuEngine(Engine):
                 if chunk >= 1 and decodes < config.max_num_seqs:
                     self.measure(StepShape(((chunk, 0),), decodes, decodes, int(decodes > 0), decodes + 1))
         self.runner.warm_up()
+        if self.draft is not None:
+            self.draft.warm_up()
 
     def _check_memory(self, loaded: bool) -> None:
         """Weights, KV and what a step needs must fit into the device before anything is allocated."""
@@ -216,7 +293,7 @@ class GpuEngine(Engine):
         widest = spec.hidden_size * 3 + 2 * max(spec.intermediate_size, 1) + spec.q_size * 2 + 2 * spec.kv_size
         logits = config.max_num_seqs * spec.vocab_size * (size + 4)
         work = config.max_num_batched_tokens * widest * size + logits
-        have = _free_memory(self.device)
+        have = free_memory(self.device)
         if kv + weights + work > have:
             raise InputError(
                 f"model {spec.name} in {self.dtype if self.precision == 'auto' else self.precision}: {weights / 1e9:.1f} GB of "
@@ -241,15 +318,3 @@ class GpuEngine(Engine):
             "weights_seed": self.seed,
         }
         return info
-
-
-def _free_memory(device: torch.device) -> float:
-    """Bytes that can still be allocated."""
-    if device.type == "cuda":
-        return float(torch.cuda.mem_get_info(device)[0])
-    listing = Path("/proc/meminfo")
-    if listing.exists():
-        for line in listing.read_text().splitlines():
-            if line.startswith("MemAvailable"):
-                return float(line.split()[1]) * 1024
-    return float("inf")

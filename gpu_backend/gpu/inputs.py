@@ -228,7 +228,8 @@ class StepInputs:
             index = row.request.index
             if index in unknown:  # the newest token is still on the device; it is the last of this row's
                 feed[start + row.tokens - 1] = unknown[index]
-                ids[start : start + row.tokens - 1] = texts[index].first(row.context + row.tokens - 1)[row.context :]
+                if row.tokens > 1:
+                    ids[start : start + row.tokens - 1] = texts[index].row(row.context, row.tokens - 1)
                 ids[start + row.tokens - 1] = 0
             else:
                 ids[start : start + row.tokens] = texts[index].row(row.context, row.tokens, row.drafts)

@@ -23,6 +23,7 @@ class KernelSet(NamedTuple):
     quantized_linear: Callable[..., torch.Tensor]
     moe: Callable[..., torch.Tensor]
     sample: Callable[..., torch.Tensor]
+    verify: Callable[..., None]
 
 
 KERNELS = ("triton", "torch")
@@ -40,7 +41,17 @@ def kernel_set(name: str, dense: str = "torch") -> KernelSet:
     if dense not in DENSE:
         raise InputError(f"dense: found {dense!r}, allowed: {', '.join(DENSE)}")
     from gpu_backend.kernels import decode_attention as decode
-    from gpu_backend.kernels import linear, moe, prefill_attention, quantized_linear, rms_norm, rope, sampling, silu_mul
+    from gpu_backend.kernels import (
+        linear,
+        moe,
+        prefill_attention,
+        quantized_linear,
+        rms_norm,
+        rope,
+        sampling,
+        silu_mul,
+        speculative_verify,
+    )
 
     own = torch.nn.functional.linear if dense == "torch" else linear.linear
     if name == "torch":
@@ -55,6 +66,7 @@ def kernel_set(name: str, dense: str = "torch") -> KernelSet:
             quantized_linear.quantized_linear_reference,
             moe.moe_reference,
             sampling.sample_reference,
+            speculative_verify.verify_reference,
         )
     return KernelSet(
         "triton",
@@ -67,4 +79,5 @@ def kernel_set(name: str, dense: str = "torch") -> KernelSet:
         quantized_linear.quantized_linear,
         moe.moe,
         sampling.sample,
+        speculative_verify.verify,
     )

@@ -43,7 +43,7 @@ def test_a_step_samples_what_its_logits_say_and_takes_time(engine: CpuEngine) ->
     engine.submit(plan)
     result = engine.collect()
     assert result.duration_ns > 0
-    assert result.tokens == {i: int(row.argmax()) for i, row in engine.logits(plan).items()}
+    assert result.tokens == {i: [int(row.argmax())] for i, row in engine.logits(plan).items()}
     assert sorted(result.tokens) == [0, 1, 2]
 
 
@@ -226,7 +226,7 @@ def test_without_packing_the_plain_layer_is_used(monkeypatch: pytest.MonkeyPatch
 
 
 def test_cuda_is_refused_by_name() -> None:
-    with pytest.raises(InputError, match=r"--device: found cuda; this machine has .*Allowed: cpu"):
+    with pytest.raises(InputError, match=r"--device: found cuda, but torch .* sees no CUDA device here. Allowed: cpu"):
         make_engine("cuda", LLAMA, CONFIG)
 
 
@@ -246,3 +246,15 @@ def test_a_model_that_cannot_fit_is_refused_before_it_is_built() -> None:
         make_engine("cpu", CATALOG["Llama-3.1-70B"], CONFIG)
     with pytest.raises(InputError, match="GB of KV"):
         make_engine("cpu", LLAMA, EngineConfig(10**9))
+
+
+def test_a_measured_verification_has_its_drafts(engine: CpuEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    prepare = batch_module.prepare
+    monkeypatch.setattr("gpu_backend.cpu.engine.prepare", lambda *a: seen.append(prepare(*a)) or seen[-1])
+    shape = StepShape(((4, 20), (4, 9), (6, 0)), 2, 10, 5, 2 + 4 + 4 + 1, draft_tokens=6)
+    assert engine.measure(shape) > 0
+    assert len(seen[0].sampled) == shape.sampled
+    assert [row.drafts for row, _ in seen[0].samplers] == [0, 0, 3, 3, 0]
+    with pytest.raises(InputError, match="5 of them drafts"):
+        engine.measure(shape._replace(draft_tokens=5))

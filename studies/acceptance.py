@@ -1,0 +1,74 @@
+"""Measuring how many drafts stand for a real model on a text: what a simulation of speculative decoding needs to know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from calibration.acceptance import Acceptance, fit, watch
+from scenarios.errors import InputError
+from serving.config import EngineConfig
+from serving.request import Request
+
+METHODS = ("ngram", "draft")
+
+
+def measured(
+    model: str | Path,
+    text: str,
+    *,
+    method: str = "ngram",
+    k: int = 4,
+    draft: str | Path | None = None,
+    requests: int = 16,
+    prompt_tokens: int = 128,
+    answer_tokens: int = 96,
+    progress: Callable[[str, float], None] | None = None,
+) -> Acceptance:
+    """Has a model continue pieces of a text, greedily, with drafts, and counts which of them stand.
+
+    Args:
+        model, draft: what `servetwin quality` takes: a folder, a .gguf file, a packaged model's name.
+        text: cut into `requests` prompts of `prompt_tokens` tokens, from evenly spaced places.
+        k: most drafts at a time.
+
+    Raises:
+        InputError: an unknown method, weights that cannot be read, a text that is too short.
+    """
+    if method not in METHODS:
+        raise InputError(f"--method: found {method!r}, allowed: {', '.join(METHODS)}")
+    if (method == "draft") != (draft is not None):
+        raise InputError("--draft: a draft model goes with --method draft, and with that alone")
+    if not 1 <= k <= 16:
+        raise InputError(f"--k: found {k}, allowed: 1 to 16")
+    from gpu_backend.cpu.engine import CpuEngine
+    from gpu_backend.load import load_tokenizer, load_weights
+    from gpu_backend.tokens import KnownText
+
+    ids = load_tokenizer(model).encode(text)
+    if len(ids) < prompt_tokens + 1:
+        raise InputError(f"--text: {len(ids)} tokens are too few for prompts of {prompt_tokens}")
+    spec, weights = load_weights(model)
+    options: dict[str, Any] = {}
+    if draft is not None:
+        options["draft"], options["draft_weights"] = load_weights(draft)
+    window = prompt_tokens + answer_tokens + k + 1
+    config = EngineConfig(
+        num_gpu_blocks=requests * -(-window // 16) + 1,
+        max_model_len=window,
+        max_num_seqs=requests,
+        max_num_batched_tokens=512,
+        enable_prefix_caching=False,
+        speculation=method,
+        num_speculative_tokens=k,
+    )
+    engine = CpuEngine(spec, config, weights=weights, answers="sampled", **options)
+    step = max(1, (len(ids) - prompt_tokens) // requests)
+    prompts = [KnownText(tuple(ids[i * step : i * step + prompt_tokens])) for i in range(requests)]
+    asked = [Request(i, ((prompt, len(prompt.ids)),), answer_tokens) for i, prompt in enumerate(prompts)]
+    tell = None if progress is None else (lambda done: progress("speculating", done / (requests * answer_tokens)))
+    try:
+        return fit(method, k, watch(config, engine, asked, tell))
+    except ValueError as error:
+        raise InputError(f"{spec.name}: {error}") from None
