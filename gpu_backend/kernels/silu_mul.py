@@ -11,12 +11,13 @@ from gpu_backend.kernels.compiled import Specialisation
 
 @triton.jit
 def _silu_mul(gate_up, out, width, BLOCK: tl.constexpr):
-    row = tl.program_id(1).to(tl.int64)
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = at < width
     gate = tl.load(gate_up + row * 2 * width + at, mask=inside, other=0.0).to(tl.float32)
     up = tl.load(gate_up + row * 2 * width + width + at, mask=inside, other=0.0).to(tl.float32)
-    value = gate / (1.0 + tl.exp(-gate)) * up
+    small = tl.exp(-tl.abs(gate))  # Never overflows.
+    value = gate * tl.where(gate < 0, small, 1.0) / (1.0 + small) * up
     tl.store(out + row * width + at, value.to(out.dtype.element_ty), mask=inside)
 
 
@@ -34,7 +35,7 @@ def silu_mul(gate_up: torch.Tensor, out: torch.Tensor | None = None) -> torch.Te
     assert out.is_contiguous()
     if rows:
         block, warps = _config(width)
-        _silu_mul[(triton.cdiv(width, block), rows)](gate_up, out, width, BLOCK=block, num_warps=warps)
+        _silu_mul[(rows, triton.cdiv(width, block))](gate_up, out, width, BLOCK=block, num_warps=warps)
     return out
 
 

@@ -9,7 +9,7 @@ can do only one of the two. So:
   every launch in a kernel file's `SPECIALISATIONS`. A new kernel is compiled by listing its launches, there is no test to add.
 
 The interpreter's own limits: bf16 values have to be widened before arithmetic (kernels do it on load), fp32 to bf16 truncates where a
-GPU rounds, a cast to fp8 may take the neighbour of the nearest value, and a small access out of bounds goes unseen: buffers here
+GPU rounds, one cast to fp8 in twenty halves the value (its rounding carries into an exponent that stays), and a small access out of bounds goes unseen: buffers here
 stand in poisoned memory, see `Guards`.
 """
 
@@ -20,8 +20,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-POISON = 97
-"""Fills what surrounds a buffer; small enough for int8, and unlike anything that tests draw."""
+from gpu_backend.poison import Poisoned
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -31,29 +30,21 @@ def _interpreted() -> None:
     assert triton.knobs.runtime.interpret, "tests/conftest.py sets TRITON_INTERPRET=1 before triton is imported"
 
 
-class Guards:
-    """Copies of tensors in the middle of poisoned memory: `place` makes one, `check` says whether something was written around any."""
+class Guards(Poisoned):
+    """Memory of one test: `place` copies a tensor between poison, which reads as NaN and must still be there at the end."""
 
-    def __init__(self, margin: int = 64) -> None:
-        self.margin = margin
-        self._whole: list[tuple[torch.Tensor, int]] = []
+    def __init__(self) -> None:
+        super().__init__(torch.device("cpu"))
 
-    def place(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A contiguous copy with `margin` poisoned elements before and after it."""
-        whole = torch.full((tensor.numel() + 2 * self.margin,), float(POISON)).to(tensor.dtype)
-        whole[self.margin : self.margin + tensor.numel()] = tensor.reshape(-1)
-        self._whole.append((whole, tensor.numel()))
-        return whole[self.margin : self.margin + tensor.numel()].view(tensor.shape)
+    def __enter__(self) -> Guards:
+        return self
 
-    def check(self) -> None:
-        for whole, size in self._whole:
-            around = torch.cat([whole[: self.margin], whole[self.margin + size :]]).float()
-            assert (around == float(torch.tensor(float(POISON)).to(whole.dtype).float())).all()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        assert kind is not None or self.intact(), "written beside a buffer"
 
 
 @pytest.fixture
 def guards() -> Iterator[Guards]:
-    """Memory of one test; what surrounds its buffers is checked when the test ends."""
-    made = Guards()
-    yield made
-    made.check()
+    """`Guards` for the length of a test; where examples are many, each has its own: `with Guards() as guards`."""
+    with Guards() as made:
+        yield made
