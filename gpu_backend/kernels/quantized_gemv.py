@@ -1,6 +1,6 @@
 """One token times 8- or 4-bit weights: words stream through registers, no matrix unit, no shared memory in the loop.
 
-A program takes 8 rows; its threads cut the inputs among themselves, 16 bytes each at a time, and programs cut them further where there
+A program takes 4 rows; its threads cut the inputs among themselves, 16 bytes each at a time, and programs cut them further where there
 are too few rows. A field of bits is moved to the top of a float's fraction under the exponent of 1: `1 + field / 2**bits`. That takes a
 shift and a mask where a conversion would go through the slow unit; the ones are taken off with the sum of the inputs.
 """
@@ -17,14 +17,13 @@ from gpu_backend.kernels.compiled import Specialisation
 from gpu_backend.kernels.split_k import finish, workspace
 from gpu_backend.quantization import SLICE, WORDS, QuantizedWeight, block_inputs, weight_bytes
 
-ROWS = 8
-WARPS = 2
+ROWS = 4
 MASKS = {8: 0x007F8000, 4: 0x00780000}
 """Top bits of a float's fraction. The kernel is handed its mask: with a literal, masking and setting the exponent, which the processor
 does in one instruction, would be two, as an instruction holds one literal."""
 
-PROGRAMS = 1056
-"""Programs that are aimed at: 8 for each of an H200's 132 multiprocessors."""
+PROGRAMS = 2112
+"""Programs that are aimed at: 16 for each of an H200's 132 multiprocessors."""
 
 
 @triton.jit
@@ -65,42 +64,44 @@ def _gemv_kernel(
     ROWS: tl.constexpr, BLOCKS: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     SLICES: tl.constexpr = 16 // BITS
+    WORDS: tl.constexpr = 32 * BLOCKS
     tile, split = tl.program_id(0), tl.program_id(1)
     rn = tile * ROWS + tl.arange(0, ROWS)
     row = tl.minimum(rn, n - 1)
-    rb = tl.arange(0, BLOCKS)
-    rj = tl.arange(0, 32)
-    acc = tl.zeros((ROWS, BLOCKS, 32), tl.float32)
-    starts = packed + row.to(tl.int64)[:, None, None] * (blocks * 32)
-    last = tl.minimum((split + 1) * split_steps * BLOCKS, blocks)
-    for first in range(split * split_steps * BLOCKS, last, BLOCKS):
-        block = first + rb
-        at = starts + block[None, :, None] * 32 + rj[None, None, :]
-        words = tl.load(at) if EVEN else tl.load(at, mask=(block < blocks)[None, :, None], other=0)
-        part = tl.zeros((ROWS, BLOCKS, 32), tl.float32)
-        total = tl.zeros((BLOCKS, 32), tl.float32)
+    # Words are laid out in one row, so that both versions of the compiler spread the inputs over the threads as they spread the words.
+    rw = tl.arange(0, WORDS)
+    acc = tl.zeros((ROWS, WORDS), tl.float32)
+    starts = packed + row.to(tl.int64)[:, None] * (blocks * 32)
+    last = tl.minimum((split + 1) * split_steps * WORDS, blocks * 32)
+    for first in range(split * split_steps * WORDS, last, WORDS):
+        word = first + rw
+        at = starts + word[None, :]
+        words = tl.load(at) if EVEN else tl.load(at, mask=(word < blocks * 32)[None, :], other=0)
+        part = tl.zeros((ROWS, WORDS), tl.float32)
+        total = tl.zeros((WORDS,), tl.float32)
         for t in tl.static_range(SLICES):
-            pair = block[:, None] * (32 * SLICES) + 32 * t + rj[None, :]
+            pair = word // 32 * (32 * SLICES) + 32 * t + word % 32
             low, high = _inputs(x, pair, 2 * pair < inputs, EVEN)
-            part += _one_plus(words, mask, BITS * t, BITS) * low[None, :, :]
-            part += _one_plus(words, mask, BITS * t + 16, BITS) * high[None, :, :]
+            part += _one_plus(words, mask, BITS * t, BITS) * low[None, :]
+            part += _one_plus(words, mask, BITS * t + 16, BITS) * high[None, :]
             total += low + high
             if BITS == 4 and 64 * (t + 1) % GROUP == 0:
                 # What fills the last block has no scale; it meets zeros, under the scale of the last group.
-                group = tl.minimum(block * (64 * SLICES // GROUP) + 64 * t // GROUP, inputs // GROUP - 1)
-                place = group[None, :] * n + row[:, None]
-                scale = tl.load(scales + place).to(tl.float32)
-                ones = total[None, :, :] * 24.0
+                group = (first // 32 + tl.arange(0, BLOCKS)) * (64 * SLICES // GROUP) + 64 * t // GROUP
+                place = tl.minimum(group, inputs // GROUP - 1)[None, :] * n + row[:, None]
+                scale = tl.load(scales + place).to(tl.float32)[:, :, None]
+                values = part * 16.0 - total[None, :] * 24.0
+                values = values.reshape(ROWS, BLOCKS, 32) * scale
                 if ZEROS:
-                    ones = total[None, :, :] * (tl.load(zeros + place).to(tl.float32) + 16.0)[:, :, None]
-                acc += (part * 16.0 - ones) * scale[:, :, None]
-                part = tl.zeros((ROWS, BLOCKS, 32), tl.float32)
-                total = tl.zeros((BLOCKS, 32), tl.float32)
+                    zero = (tl.load(zeros + place).to(tl.float32) - 8.0)[:, :, None]
+                    values -= tl.broadcast_to(total[None, :], (ROWS, WORDS)).reshape(ROWS, BLOCKS, 32) * (zero * scale)
+                acc += values.reshape(ROWS, WORDS)
+                part = tl.zeros((ROWS, WORDS), tl.float32)
+                total = tl.zeros((WORDS,), tl.float32)
         if BITS == 8:
-            acc += part * 256.0 - total[None, :, :] * 384.0
-    sums_of_rows = tl.sum(tl.sum(acc, 2), 1)
+            acc += part * 256.0 - total[None, :] * 384.0
     finish(
-        sums_of_rows[:, None], rn, tl.arange(0, 1), n, 1, out, 0, bias, scales, sums, counters, tile, split,
+        tl.sum(acc, 1)[:, None], rn, tl.arange(0, 1), n, 1, out, 0, bias, scales, sums, counters, tile, split,
         SPLITS, ROWS, 1, BIAS, BITS == 8,
     )  # fmt: skip
 
@@ -136,7 +137,7 @@ def gemv(x: torch.Tensor, weight: QuantizedWeight, bias: torch.Tensor | None, ou
     sums, counters = workspace(splits, tiles, ROWS, x.device)
     _gemv_kernel[(tiles, splits)](
         x, weight.packed, weight.scales, zeros, bias, out, sums, counters, rows, inputs, blocks, _split_steps(blocks, width, splits), MASKS[bits],
-        **constexprs(rows, blocks, inputs, bits, weight.group_size, zeros is not None, bias is not None), num_warps=WARPS,
+        **constexprs(rows, blocks, inputs, bits, weight.group_size, zeros is not None, bias is not None), num_warps=width // 4,
     )  # fmt: skip
 
 
@@ -155,6 +156,6 @@ def specialisation(name: str, rows: int, inputs: int, bits: int, zeros: bool) ->
     )  # fmt: skip
     return Specialisation(
         name=name, kernel=_gemv_kernel, args=args, constexprs=constexprs(rows, blocks, inputs, bits, 128, zeros, False),
-        num_warps=WARPS, flops=2.0 * rows * inputs, bytes=weight_bytes(rows, inputs, bits, zeros) + 2.0 * (rows + inputs),
+        num_warps=width // 4, flops=2.0 * rows * inputs, bytes=weight_bytes(rows, inputs, bits, zeros) + 2.0 * (rows + inputs),
         expects={"ld.128"},
     )  # fmt: skip
