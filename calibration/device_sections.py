@@ -36,7 +36,13 @@ if TYPE_CHECKING:
     from gpu_backend.gpu.engine import GpuEngine
 
 SECTIONS = ("environment", "ceilings", "kernels", "kernel_times", "steps", "grid", "live")
-NEEDS = {"kernel_times": ("ceilings",), "steps": ("ceilings",), "live": ("grid",)}
+NEEDS = {
+    "kernels": ("environment",),
+    "kernel_times": ("environment", "ceilings"),
+    "steps": ("environment", "ceilings"),
+    "grid": ("environment",),
+    "live": ("environment", "grid"),
+}
 """Sections that others are built upon: they are done too where their results are not there yet."""
 
 PRECISIONS = ("int8", "int4", "auto")
@@ -73,8 +79,8 @@ FULL = Size(
     decodes=tuple((batch, context) for context in (1024, 4096) for batch in (1, 8, 32, 64, 128)),
     prefills=(512, 2048, 8192),
     mixed=((480, 0, 32, 1024), (512, 2048, 64, 4096), (2016, 0, 32, 1024)),
-    grid="standard", rounds=5,
-    requests=300, lengths=(600, 120), rate=20.0,
+    grid="standard", rounds=4,
+    requests=240, lengths=(600, 120), rate=20.0,
     copy_bytes=4 << 30, matmul=8192, hardware="H200",
 )  # fmt: skip
 
@@ -100,6 +106,7 @@ class Lab:
         self.is_there: bool = ceilings.is_there(device)
         self.kernels = "triton" if device == "cuda" or os.environ.get("TRITON_INTERPRET") == "1" else "torch"
         self.cost = {spec.name: Roofline(spec, hardware(size.hardware)) for spec in size.models}
+        self.compiled = False  # whether the kernels were, before they are needed
         self._held: tuple[str, str] | None = None
         self._engine: GpuEngine | None = None
 
@@ -126,7 +133,9 @@ class Lab:
         """What building the engine takes: weights, all kernels, graphs."""
         if self._held == (spec.name, precision):
             return 0.0
-        return 15.0 if self.device == "cuda" else 0.5
+        if self.device != "cuda":
+            return 0.5
+        return 7.0 if self.compiled else 25.0
 
 
 def sections(device: str, size: Size, done: Mapping[str, Mapping[str, Row]]) -> dict[str, Section]:
@@ -144,7 +153,7 @@ def sections(device: str, size: Size, done: Mapping[str, Mapping[str, Row]]) -> 
     calibrated = {"model": size.models[-1].name, "engine": asdict(size.engine)}
     live = {"requests": size.requests, "lengths": size.lengths, "rate": size.rate}
     made = (
-        section("environment", lambda rows: _environment(lab)),
+        section("environment", lambda rows: _environment(lab, rows)),
         section("ceilings", lambda rows: _ceilings(lab), bytes=size.copy_bytes, matmul=size.matmul),
         section("kernels", lambda rows: _kernels(lab)),
         section("kernel_times", lambda rows: _kernel_times(lab, done)),
@@ -164,10 +173,16 @@ def _code() -> str:
     return found.hexdigest()[:16]
 
 
-def _environment(lab: Lab) -> Iterator[Item]:
-    from gpu_backend import ceilings
+def _environment(lab: Lab, rows: Mapping[str, Row]) -> Iterator[Item]:
+    """What runs; and on a GPU its kernels compiled, by as many processes as there are cores for."""
+    from gpu_backend import ceilings, warm
 
     yield Item("environment", 1.0, lambda: ceilings.environment(lab.device), lab.absent)
+    if lab.device == "cuda":
+        spread = max(1, min(6, (os.cpu_count() or 1) // 2))
+        jobs = warm.jobs(lab.size.models, lab.size.engine, PRECISIONS, spread)
+        yield Item("compiled", 60.0, lambda: dict(warm.compile_in_parallel(jobs, lab.device)), lab.absent)
+        lab.compiled = "compiled" in rows
 
 
 def _ceilings(lab: Lab) -> Iterator[Item]:
@@ -179,18 +194,17 @@ def _ceilings(lab: Lab) -> Iterator[Item]:
 
 
 def _kernels(lab: Lab) -> Iterator[Item]:
-    from gpu_backend.kernel_cases import DTYPES, checks
+    from gpu_backend.kernel_cases import checks
 
     on_gpu = lab.device == "cuda"
-    # The interpreter computes bf16 wrongly.
-    dtypes = ("float16", "float32") if lab.kernels == "triton" and not on_gpu else DTYPES
-    for check in checks(small=not on_gpu, dtypes=dtypes):
+    for check in checks("full" if on_gpu else "interpreted" if lab.kernels == "triton" else "small"):
         seed = int.from_bytes(os.urandom(4), "little")
 
         def run(check: Any = check, seed: int = seed) -> Row:
             return dict(check.run(lab.device, lab.kernels, seed))
 
-        yield Item(check.name, check.seconds if on_gpu else 0.5, run, lab.absent)
+        seconds = min(check.seconds, 0.4) if lab.compiled or not on_gpu else check.seconds
+        yield Item(check.name, seconds, run, lab.absent)
 
 
 def _kernel_times(lab: Lab, done: Mapping[str, Mapping[str, Row]]) -> Iterator[Item]:
@@ -203,11 +217,13 @@ def _kernel_times(lab: Lab, done: Mapping[str, Mapping[str, Row]]) -> Iterator[I
         def run(timing: Any = timing) -> Row:
             assert reached is not None
             try:
-                return dict(timing.run(lab.device, lab.kernels, *reached))
+                # How long the interpreter takes says nothing.
+                return dict(timing.run(lab.device, "triton" if lab.device == "cuda" else "torch", *reached))
             finally:
                 release()
 
-        yield Item(timing.name, seconds_of(timing, lab.device), run, lab.absent or _without_ceilings(reached))
+        seconds = seconds_of(timing, lab.device) + (0.0 if lab.compiled or lab.device == "cpu" else 1.5)
+        yield Item(timing.name, seconds, run, lab.absent or _without_ceilings(reached))
 
 
 def _reached(done: Mapping[str, Mapping[str, Row]]) -> tuple[float, float] | None:
@@ -400,8 +416,8 @@ def _live(lab: Lab, rows: Mapping[str, Row], done: Mapping[str, Mapping[str, Row
         schedule = {"identical": again.identical, "steps": again.steps, "first_difference": again.first_difference}
         return {"schedule": schedule, "summary": _plain(figures), "records": _columns(records)}
 
-    expected = simulate(size.engine, workload, lab.cost[spec.name])
-    lasts = 1.5e-9 * float(expected.requests["finish_ns"].max()) + 1.0
+    steps = simulate(size.engine, workload, lab.cost[spec.name]).steps
+    lasts = 1.2e-9 * float((steps["end_ns"] - steps["start_ns"]).sum()) + 1e-3 * len(steps["step"])
     names = [f"execution {i}" for i in (1, 2)]
     for name in names:
         yield Item(name, lasts + lab.engine_seconds(spec, PRECISIONS[-1]), execute, lab.absent)

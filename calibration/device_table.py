@@ -57,7 +57,10 @@ def _columns(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterator
 
 
 def _environment(rows: Mapping[str, Row]) -> Iterator[str]:
-    for row in rows.values():
+    for name, row in rows.items():
+        if name == "compiled":
+            yield f"kernels compiled in {row['seconds']:.0f} s by {row['processes']} processes, {row['failed'] + row['ended']} of them not to the end"
+            continue
         yield ", ".join(f"{name} {value}" for name, value in row.items())
 
 
@@ -65,7 +68,7 @@ def _ceilings(rows: Mapping[str, Row]) -> Iterator[str]:
     if "copy" in rows:
         yield f"copy    {rows['copy']['bytes_per_s'] / 1e12:.4g} TB/s (read and written)"
     if "matmul" in rows:
-        yield f"matmul  {rows['matmul']['flop_per_s'] / 1e12:.4g} TFLOP/s (bf16)"
+        yield f"matmul  {rows['matmul']['flop_per_s'] / 1e12:.4g} TFLOP/s ({rows['matmul']['dtype']})"
 
 
 def _kernels(rows: Mapping[str, Row]) -> Iterator[str]:

@@ -49,9 +49,9 @@ def is_there(device: str) -> bool:
 
 
 def release() -> None:
-    """Gives memory that nothing holds any more back to the device."""
-    gc.collect()  # engines and their graphs refer to each other
+    """Gives memory that nothing holds any more back to a GPU."""
     if torch.cuda.is_available():
+        gc.collect()  # engines and their graphs refer to each other
         torch.cuda.empty_cache()
 
 
@@ -62,7 +62,7 @@ def l2_bytes(device: torch.device) -> int:
     return int(getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 64 << 20))
 
 
-def sets_beyond_l2(device: torch.device, nbytes: float, most: int = 64) -> int:
+def sets_beyond_l2(device: torch.device, nbytes: float, most: int = 128) -> int:
     """Sets of buffers of `nbytes` each that calls must take in turn so that none finds its data in the cache: twice the L2
     in all, one set where a set alone is that large."""
     return max(1, min(most, -(-2 * l2_bytes(device) // max(1, int(nbytes)))))
@@ -118,13 +118,15 @@ def copy_bandwidth(device: str, nbytes: int) -> dict[str, float]:
     return {"bytes": 2.0 * nbytes, "seconds": taken, "bytes_per_s": 2.0 * nbytes / taken}
 
 
-def matmul_rate(device: str, size: int) -> dict[str, float]:
-    """FLOP/s of a bf16 product of two `(size, size)` matrices of random numbers (zeros run faster)."""
+def matmul_rate(device: str, size: int) -> dict[str, object]:
+    """FLOP/s of a product of two `(size, size)` matrices of random numbers (zeros run faster): bf16, on a CPU float32."""
     where = torch.device(device)
-    a, b = (torch.randn(size, size, device=where).to(torch.bfloat16) for _ in range(2))
+    dtype = torch.bfloat16 if where.type == "cuda" else torch.float32
+    a, b = (torch.randn(size, size, device=where).to(dtype) for _ in range(2))
     out = torch.empty_like(a)
     taken = seconds_per_call([lambda: torch.matmul(a, b, out=out)], where, 0.1)
-    return {"flop": 2.0 * size**3, "seconds": taken, "flop_per_s": 2.0 * size**3 / taken}
+    flop = 2.0 * size**3
+    return {"flop": flop, "seconds": taken, "flop_per_s": flop / taken, "dtype": str(dtype).removeprefix("torch.")}
 
 
 def _triton_version() -> str:

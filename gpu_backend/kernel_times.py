@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn.functional import linear, rms_norm, scaled_dot_product_attention, silu
@@ -186,13 +186,20 @@ def _prefill(
     out = torch.empty(sequences * queries, n * d, dtype=q.dtype, device=device)
     run, scale = kernel("prefill_attention", kernels), d**-0.5
     wide = q[:, : n * d].reshape(sequences, queries, n, d).transpose(1, 2)
-    mask = None if queries == length else import_module("torch.nn.attention.bias").causal_lower_right(queries, length)
+    mask = None if queries == length else _lower_right(queries, length, device)
     return Calls(
         lambda: run(q, *kv.caches, kv.tables, starts, lens, scale, out, n, queries, *kv.scales),
         lambda: scaled_dot_product_attention(
             wide, *kv.plain, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=True
         ),
     )
+
+
+def _lower_right(queries: int, length: int, device: torch.device) -> Any:
+    """The causal mask of the last `queries` of `length` tokens."""
+    if device.type == "cuda":  # as a mask that torch's fastest kernel knows by name; importing it takes seconds
+        return import_module("torch.nn.attention.bias").causal_lower_right(queries, length)
+    return torch.ones(queries, length, dtype=torch.bool, device=device).tril(length - queries)
 
 
 # --- matrices ---
@@ -356,7 +363,7 @@ def _kv_bytes(tokens: float, kv_heads: int, head_dim: int, kv_dtype: str) -> flo
 
 
 def seconds_of(timing: Timing, device: str) -> float:
-    """What a row takes, as far as can be told before: buffers, a kernel to compile, and the repeats."""
+    """What a row takes, as far as can be told before: buffers and repeats; compiling comes on top."""
     if torch.device(device).type != "cuda":
         return 0.1
-    return 1.5 + 0.2 * math.ceil(timing.nbytes / 1e9)
+    return 0.5 + 0.2 * math.ceil(timing.nbytes / 1e9)
