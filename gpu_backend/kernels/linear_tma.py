@@ -70,22 +70,24 @@ def linear_tma(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None,
     )  # fmt: skip
 
 
-def _specialisation(layer: str, tokens: int) -> Specialisation:
-    rows, inputs = shapes.DENSE[layer]
+def _specialisation(
+    name: str, tokens: int, rows: int, inputs: int, dtype: torch.dtype = torch.bfloat16
+) -> Specialisation:
+    """dtype: of the output."""
     launch = config(rows)
     bn = launch["BN"]
 
-    def described(*shape: int, block: list[int]) -> TensorDescriptor:
-        there = torch.empty(shape, dtype=torch.bfloat16, device="meta")
+    def described(*shape: int, block: list[int], dtype: torch.dtype = torch.bfloat16) -> TensorDescriptor:
+        there = torch.empty(shape, dtype=dtype, device="meta")
         return TensorDescriptor(there, there.shape, there.stride(), block)
 
     return Specialisation(
-        name=f"{layer}, {tokens} tokens",
+        name=f"{name}, {tokens} tokens",
         kernel=_tma_kernel,
         args=(
             described(tokens, inputs, block=[BM, BK]),
             described(rows, inputs, block=[bn, BK]),
-            described(tokens, rows, block=[BM, bn]),
+            described(tokens, rows, block=[BM, bn], dtype=dtype),
             None, tokens, rows, inputs,
         ),
         constexprs={"BIAS": False, "BM": BM, "BN": bn, "BK": BK, "GROUP": GROUP},
@@ -98,4 +100,7 @@ def _specialisation(layer: str, tokens: int) -> Specialisation:
     )  # fmt: skip
 
 
-SPECIALISATIONS = [_specialisation("Llama-3.1-8B o", 512), _specialisation("Llama-3.1-8B gate_up", 2048)]
+SPECIALISATIONS = [
+    *(_specialisation(layer, 2048, *shapes.DENSE[layer]) for layer in ("Llama-3.1-8B o", "Llama-3.1-8B gate_up")),
+    _specialisation("Qwen3-30B-A3B router", 2048, 128, 2048, torch.float32),
+]
