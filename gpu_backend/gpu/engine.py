@@ -22,7 +22,7 @@ from gpu_backend.gpu.kernel_set import kernel_set
 from gpu_backend.gpu.kv_cache import KV_DTYPES, SCALED, KVCache
 from gpu_backend.gpu.model import Decoder
 from gpu_backend.gpu.runner import Runner
-from gpu_backend.load import free_memory
+from gpu_backend.memory import free_memory
 from gpu_backend.speculation import Acceptance, one_further
 from gpu_backend.weights import Weights, check_supported, random_weights
 from scenarios.errors import InputError
@@ -86,6 +86,9 @@ class GpuEngine(Engine):
     ) -> None:
         super().__init__(model_spec, engine_config, seed=seed, answers=answers, acceptance=acceptance, draft=draft)
         check_supported(model_spec, experts=True)
+        if kernels == "triton" and (model_spec.head_dim < 32 or model_spec.head_dim & (model_spec.head_dim - 1)):
+            found = f"found {model_spec.head_dim} in {model_spec.name}"
+            raise InputError(f"head_dim: {found}, but the attention kernels take powers of two from 32 on")
         check_precision("dtype", dtype, ("auto", *DTYPES, *QUANTIZED))
         check_precision("kv_dtype", kv_dtype, ("auto", *KV_DTYPES))
         if clock not in CLOCKS:
@@ -156,7 +159,13 @@ class GpuEngine(Engine):
 
     def _launch(self, plan: StepPlan) -> _Launched:
         start = self._now()
-        filled = self.runner.run(plan.scheduled, self._texts, self._unknown())
+
+        def begins() -> None:
+            nonlocal start
+            if self._cuda and self.clock == "device":  # else the device would be seen waiting for the host
+                start = self._now()
+
+        filled = self.runner.run(plan.scheduled, self._texts, self._unknown(), begins)
         if self.temperature and any(row.drafts for row, _ in filled.sampled):
             self._verify(filled)
         picks = torch.empty(filled.sampled_rows, dtype=torch.int64, pin_memory=self._cuda)
@@ -272,8 +281,8 @@ class GpuEngine(Engine):
         integers that are 1, multiples of 16, and all others."""
         config = self.config
         most = min(config.max_num_batched_tokens, config.usable_blocks * config.block_size)
-        sizes = _SIZES if self._cuda else (most,)
-        for tokens in sorted({min(size, most) for size in sizes}):
+        sizes = sorted({min(size, most) for size in _SIZES}) if self._cuda else []
+        for tokens in sizes:
             for decodes in (0, 1, 3, 16):
                 chunk = min(tokens - decodes, config.max_model_len)
                 if chunk >= 1 and decodes < config.max_num_seqs:

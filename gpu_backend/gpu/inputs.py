@@ -76,6 +76,7 @@ class Filled:
     """What a step looks like to the host. bucket: the graph it runs as, None without one.
 
     order: the plan's rows, decodes first. sampled: those that get tokens, with the first of their rows among the sampled ones.
+    changes: cells of the block tables that are new; many: the cells and their block ids, where they are too many for the buffer.
     """
 
     order: list[Scheduled]
@@ -86,6 +87,7 @@ class Filled:
     sampled: list[tuple[Scheduled, int]]
     sampled_rows: int
     changes: int
+    many: tuple[NDArray[np.int64], NDArray[np.int32]] | None
     bucket: Bucket | None
 
 
@@ -110,8 +112,9 @@ class StepInputs:
             seeds=(tokens, i64),
             change_at=(self.most_changes, i64),
         )
-        pinned = device.type == "cuda"
-        self._hosts = [torch.zeros(layout.size, dtype=torch.uint8, pin_memory=pinned) for _ in range(2)]
+        self._pinned = device.type == "cuda"
+        self._hosts = [torch.zeros(layout.size, dtype=torch.uint8, pin_memory=self._pinned) for _ in range(2)]
+        self._copied = [torch.cuda.Event() for _ in range(2)] if self._pinned else []
         self._views = [layout.host(memory) for memory in self._hosts]
         self._memory = torch.zeros(layout.size, dtype=torch.uint8, device=device)
         self.on_device = layout.device(self._memory)
@@ -125,13 +128,15 @@ class StepInputs:
         bucket: Bucket | None,
         unknown: Mapping[int, int],
     ) -> Filled:
-        """Writes a plan's rows into the next host buffer and copies it to the device.
+        """Writes a plan's rows into the next host buffer; `upload` copies it to the device.
 
         Args:
             bucket: size to pad to, for rows that all have `bucket.queries` tokens.
             unknown: by request index, where among the tokens sampled by the step before its newest token will be found.
         """
         self.turn ^= 1
+        if self._pinned:
+            self._copied[self.turn].synchronize()  # a draft model runs more steps ahead than there are buffers
         host = self._views[self.turn]
         order = rows
         decodes = sum(row.tokens == 1 for row in rows)
@@ -158,26 +163,30 @@ class StepInputs:
         host["samples"][: len(samples)] = samples
         seeds = _seeds(order, tokens, contexts)
         host["seeds"][: len(samples)] = seeds[samples]
-        if len(at) <= self.most_changes:
-            host["change_at"][: len(at)] = at
-            host["change_ids"][: len(ids)] = ids
-            changes = len(at)
-        else:  # long prompts that were found in the cache
-            self.tables.device.view(-1).index_copy_(
-                0, torch.from_numpy(at).to(self.device), torch.from_numpy(ids).to(self.device)
-            )
-            changes = 0
+        changes = len(at)
+        if changes <= self.most_changes:
+            host["change_at"][:changes] = at
+            host["change_ids"][:changes] = ids
         if bucket is not None:
             _pad(host, s, t, bucket)
-        self._memory.copy_(self._hosts[self.turn], non_blocking=True)
-        if changes:
-            cells = self.on_device["change_at"][:changes]
-            self.tables.device.view(-1).index_copy_(0, cells, self.on_device["change_ids"][:changes])
-        sequences = s if bucket is None else bucket.sequences
-        gathered = self.on_device["table_rows"][:sequences]
-        torch.index_select(self.tables.device, 0, gathered, out=self.step_tables[:sequences])
         most = max((row.tokens for row in order[decodes:]), default=0)
-        return Filled(order, t, decodes, s - decodes, most, sampled, len(samples), changes, bucket)
+        many = (at, ids) if changes > self.most_changes else None
+        return Filled(order, t, decodes, s - decodes, most, sampled, len(samples), changes, many, bucket)
+
+    def upload(self, filled: Filled) -> None:
+        """Starts the copy to the device, and brings the tables there up to date."""
+        self._memory.copy_(self._hosts[self.turn], non_blocking=True)
+        if self._pinned:
+            self._copied[self.turn].record()
+        cells = self.tables.device.view(-1)
+        if filled.many is not None:  # long prompts that were found in the cache
+            at, ids = (torch.from_numpy(part).to(self.device) for part in filled.many)
+            cells.index_copy_(0, at, ids)
+        elif filled.changes:
+            n = filled.changes
+            cells.index_copy_(0, self.on_device["change_at"][:n], self.on_device["change_ids"][:n])
+        n = filled.decodes + filled.chunks if filled.bucket is None else filled.bucket.sequences
+        torch.index_select(self.tables.device, 0, self.on_device["table_rows"][:n], out=self.step_tables[:n])
 
     def tensors(self, filled: Filled) -> StepTensors:
         """The device views of a step that runs as it is."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 
@@ -58,16 +58,25 @@ class Runner:
         """Captures the graphs. Rows of zeros: nothing is read but the null block, and nothing is written."""
         self.graphs.capture()
 
-    def run(self, rows: list[Scheduled], texts: Mapping[int, Text], unknown: Mapping[int, int] | None = None) -> Filled:
+    def run(
+        self,
+        rows: list[Scheduled],
+        texts: Mapping[int, Text],
+        unknown: Mapping[int, int] | None = None,
+        begins: Callable[[], None] = lambda: None,
+    ) -> Filled:
         """Launches a step; its tokens are in `sampled` once the device has come so far.
 
         Args:
+            begins: called when the host has done its part and the device's begins.
             unknown: by request index, where in `sampled` its newest token is, which the host does not know yet.
         """
         queries = rows[0].tokens
         uniform = all(row.tokens == queries for row in rows) and (queries == 1 or all(row.samples for row in rows))
         bucket = self.graphs.bucket(len(rows), queries) if uniform else None
         filled = self.inputs.fill(rows, texts, bucket, unknown or {})
+        begins()
+        self.inputs.upload(filled)
         if bucket is not None:
             self.graphs.replay(bucket)
             self.logits = self._padded_logits[bucket]

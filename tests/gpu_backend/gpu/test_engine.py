@@ -1,0 +1,165 @@
+"""The GPU engine says the same greedy tokens on every path: torch references or Triton kernels, with graph padding or without,
+in chunks, after prefix hits and preemptions (law 14). On a CPU the kernels are interpreted."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from gpu_backend.cpu.engine import CpuEngine
+from gpu_backend.cpu.kernels import TORCH
+from gpu_backend.gpu.engine import GpuEngine
+from gpu_backend.weights import random_weights
+from scenarios.errors import InputError
+from scenarios.models import CATALOG, ModelSpec
+from serving.config import EngineConfig
+from serving.plan import StepPlan
+from serving.request import Request
+from serving.scheduler import Scheduler
+from tests.gpu_backend.shapes import LLAMA, LLAMA31, QWEN2, QWEN3, serve
+
+ROOMY = {"num_gpu_blocks": 65, "block_size": 16, "max_model_len": 128, "max_num_batched_tokens": 256, "max_num_seqs": 8}
+TINY = ModelSpec(
+    "triton-test", 64, 96, 1, 4, 2, 64, 128, qk_norm=True, architecture="Qwen3ForCausalLM", max_position_embeddings=256
+)
+
+
+def gpu_engine(spec: ModelSpec, kernels: str = "torch", **settings: object) -> GpuEngine:
+    names = {"graphs", "answers", "kv_dtype", "dtype", "temperature", "dense"}
+    options = {name: settings.pop(name) for name in names & set(settings)}
+    config = EngineConfig(**{**ROOMY, **settings})  # type: ignore[arg-type]
+    options = {"dtype": "float32", **options}
+    return GpuEngine(spec, config, device="cpu", kernels=kernels, **options)  # type: ignore[arg-type]
+
+
+def requests(lengths: list[tuple[int, int]]) -> list[Request]:
+    return [Request(i, ((f"p{i}", p),), o, output_key=f"out:{i}") for i, (p, o) in enumerate(lengths)]
+
+
+LENGTHS = [(1, 5), (3, 4), (4, 9), (33, 6), (17, 12), (70, 3)]
+FEW = [(1, 6), (18, 5), (25, 5)]
+"""For the interpreter, which takes milliseconds for every program of a kernel."""
+
+
+def run(engine: GpuEngine | CpuEngine, asked: list[Request]) -> tuple[dict[int, list[int]], list[StepPlan]]:
+    """Answers as the model says them (`answers="sampled"`), and the plans."""
+    scheduler, plans = Scheduler(engine.config), []
+    said: dict[int, list[int]] = {request.index: [] for request in asked}
+    for request in asked:
+        scheduler.add(request)
+    while scheduler.has_work:
+        plan = scheduler.schedule()
+        engine.submit(plan)
+        for index, token in (engine.collect().tokens or {}).items():
+            said[index].append(token)
+        scheduler.update(plan)
+        plans.append(plan)
+    return said, plans
+
+
+@pytest.mark.parametrize("spec", [QWEN3, LLAMA, LLAMA31, QWEN2], ids=lambda spec: spec.name)
+def test_logits_equal_those_of_the_cpu_engine(spec: ModelSpec) -> None:
+    engine = gpu_engine(spec, max_num_batched_tokens=40, block_size=4)
+    other = CpuEngine(
+        spec, engine.config, dtype="float32", kv_dtype="float32", kernels=TORCH, weights=random_weights(spec, 0)
+    )
+    ours, theirs = (serve(e, requests(LENGTHS)) for e in (engine, other))
+    assert ours.logits.keys() == theirs.logits.keys()
+    for key, row in ours.logits.items():
+        torch.testing.assert_close(row, theirs.logits[key], atol=1e-4, rtol=0.0)
+
+
+@pytest.fixture(scope="module")
+def said_plainly() -> dict[int, list[int]]:
+    return run(gpu_engine(TINY, answers="sampled", graphs=False), requests(FEW))[0]
+
+
+@pytest.mark.parametrize("kernels", ["torch", "triton"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"graphs": False},
+        {"graphs": True, "max_num_batched_tokens": 16, "block_size": 8},
+        {"graphs": True, "num_gpu_blocks": 14, "block_size": 4, "max_model_len": 48},
+        {"graphs": False, "dense": "triton"},
+    ],
+    ids=["plain", "padded-chunked", "preempting", "own-linear"],
+)
+def test_greedy_tokens_are_the_same_on_every_path(
+    said_plainly: dict[int, list[int]], kernels: str, settings: dict[str, object]
+) -> None:
+    engine = gpu_engine(TINY, kernels, answers="sampled", **settings)
+    said, plans = run(engine, requests(FEW))
+    assert said == said_plainly
+    if "num_gpu_blocks" in settings:
+        assert any(plan.preempted for plan in plans), "nothing was preempted: the case is not what it claims"
+
+
+@pytest.mark.parametrize("kernels", ["torch", "triton"])
+def test_a_prefix_hit_changes_no_token(kernels: str) -> None:
+    asked, again = (
+        [Request(i, (("system", 18), (f"p{i}", 5)), 2, output_key=f"out:{i}") for i in range(2)] for _ in range(2)
+    )
+    cold, _ = run(gpu_engine(TINY, kernels, answers="sampled", enable_prefix_caching=False), asked)
+    warm, plans = run(gpu_engine(TINY, kernels, answers="sampled"), again)
+    assert warm == cold
+    assert sum(admission.hit_tokens for plan in plans for admission in plan.admitted) == 16
+
+
+def test_decodes_of_equal_length_run_in_a_bucket() -> None:
+    engine = gpu_engine(TINY, max_num_seqs=7)
+    assert engine.runner.graphs.sizes == [1, 2, 4, 7]
+    plan_of = [Request(i, ((f"p{i}", 4),), 3) for i in range(3)]
+    scheduler = Scheduler(engine.config)
+    for request in plan_of:
+        scheduler.add(request)
+    first = scheduler.schedule()
+    assert engine.runner.run(first.scheduled, _texts(engine, first)).bucket is None
+    scheduler.update(first)
+    second = scheduler.schedule()
+    filled = engine.runner.run(second.scheduled, _texts(engine, second))
+    assert filled.bucket is not None
+    assert (filled.bucket.sequences, filled.bucket.queries) == (4, 1)
+
+
+def _texts(engine: GpuEngine, plan: StepPlan) -> dict:
+    engine._take_texts(plan)
+    return engine._texts
+
+
+def test_padding_writes_nowhere() -> None:
+    engine = gpu_engine(TINY)
+    before = [part.clone() for part in (engine.cache.keys, engine.cache.values)]
+    asked = requests([(5, 4), (9, 4), (3, 4)])
+    _, plans = run(engine, asked)
+    assert any(plan.shape.decode_sequences == 3 for plan in plans)
+    for part, was in zip((engine.cache.keys, engine.cache.values), before, strict=True):
+        changed = (part != was).flatten(2).any(-1).any(0)
+        assert int(changed.sum()) == 3, "each of these requests fills one block"
+        assert not changed[0]
+
+
+@pytest.mark.parametrize("kv_dtype", ["int8", "fp8", "bfloat16"])
+def test_a_small_cache_stays_close(kv_dtype: str) -> None:
+    exact, small = (serve(gpu_engine(TINY, kv_dtype=kind), requests(LENGTHS)) for kind in ("float32", kv_dtype))
+    error = torch.stack([small.logits[key] - row for key, row in exact.logits.items()])
+    spread = torch.stack(list(exact.logits.values())).std()
+    assert 0 < error.std() < {"int8": 0.02, "fp8": 0.1, "bfloat16": 0.02}[kv_dtype] * spread
+
+
+def test_info_is_json_and_says_what_ran() -> None:
+    info = json.loads(json.dumps(gpu_engine(TINY).info()))
+    assert (info["device"], info["kernels"], info["model"]) == ("cpu", "torch", TINY.name)
+
+
+def test_what_does_not_fit_is_refused_with_the_numbers() -> None:
+    with pytest.raises(InputError, match=r"141\.\d GB of weights, .* GB of KV .* exceed"):
+        GpuEngine(CATALOG["Llama-3.1-70B"], EngineConfig(129), device="cpu", dtype="bfloat16")
+
+
+def test_unknown_names_are_refused() -> None:
+    for name in ("dtype", "kv_dtype", "kernels", "dense", "clock", "answers"):
+        with pytest.raises(InputError, match=f"{name}: found 'moon', allowed: "):
+            GpuEngine(TINY, EngineConfig(65), device="cpu", **{name: "moon"})  # type: ignore[arg-type]
