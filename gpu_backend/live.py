@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterator
 from heapq import heappop, heappush
 
 from scenarios.clients import Clients, Sends
 from scenarios.workload import Workload
 from serving.config import EngineConfig
-from serving.plan import Executor
+from serving.plan import Executor, StepPlan, StepResult
 from serving.records import Records, RequestLog, StepLog, gather
 from serving.request import Request, Status
 from serving.scheduler import Scheduler
@@ -45,21 +46,38 @@ def run_wall(
 ) -> Records:
     """Serves `workload` in real time and returns what happened.
 
-    Arrivals are seen when the next batch is decided; tokens are out when their step has ended. Requests that no empty engine
-    could hold are rejected when they come, with the reason in `info["rejected"]`.
+    Arrivals are seen when the next batch is decided; tokens are out when their step has ended. Under asynchronous scheduling the
+    next batch is decided while one runs, and waits behind it on the device. Requests that no empty engine could hold are
+    rejected when they come, with the reason in `info["rejected"]`.
 
     Args:
         executor: computes the steps; already warm.
         horizon_ns: end of the run: what runs then stays in flight; None serves everything.
     """
-    requests, log = RequestLog(len(workload)), StepLog()
+    requests, log = RequestLog(len(workload)), StepLog(speculates=engine_config.speculation != "none")
     scheduler, clients = Scheduler(engine_config), Clients(workload)
     due = _Due(clients.first())
     open_requests: dict[int, tuple[Request, int]] = {}  # index -> request, position in order of submission
-    submitted = empty_steps = 0
+    in_flight: deque[tuple[StepPlan, int, int]] = deque()  # with the times of its decision and of its submission
+    submitted = empty_steps = last_end = 0
     zero = time.perf_counter_ns()
 
-    while scheduler.has_work or due.heap:
+    def end_oldest() -> None:
+        """Waits for the oldest step in flight; its tokens are out."""
+        nonlocal last_end
+        plan, decided, start = in_flight.popleft()
+        start = max(start, last_end)  # the device does one after the other
+        plan.started(start)
+        result = executor.collect() if plan.scheduled else StepResult(0)
+        end = last_end = time.perf_counter_ns() - zero if plan.scheduled else start
+        log.add(plan, decided, start, end, engine_config.usable_blocks - plan.free_blocks, result)
+        plan.ended(end)
+        for request in scheduler.update(plan, result.accepted, result.proposed):
+            _, position = open_requests.pop(request.index)
+            requests.close(request, Status.FINISHED, end, submitted=position)
+            due.add(clients.answered(request.index, end))
+
+    while scheduler.has_work or due.heap or in_flight:
         now = time.perf_counter_ns() - zero
         if horizon_ns is not None and now >= horizon_ns:
             break
@@ -76,30 +94,30 @@ def run_wall(
             open_requests[request.index] = (request, submitted)
             submitted += 1
         if not scheduler.has_work:
-            _sleep_until(due.heap[0][0] if due.heap else now, horizon_ns, zero)
+            if in_flight:
+                end_oldest()
+            else:
+                _sleep_until(due.heap[0][0] if due.heap else now, horizon_ns, zero)
             continue
 
         plan = scheduler.schedule(now)
         for index in arrived:
             log.visible.extend((plan.step, index))
-        start = end = time.perf_counter_ns() - zero
-        plan.started(start)
+        in_flight.append((plan, now, time.perf_counter_ns() - zero))
         if plan.scheduled:
             executor.submit(plan)
-            executor.collect()
-            end = time.perf_counter_ns() - zero
             empty_steps = 0
         else:
             empty_steps += 1
             if empty_steps > EMPTY_STEPS_ALLOWED:
                 raise RuntimeError(f"the scheduler has work but schedules nothing (step {plan.step})")
-        log.add(plan, now, start, end, engine_config.usable_blocks - plan.free_blocks)
-        plan.ended(end)
-        for request in scheduler.update(plan):
-            _, position = open_requests.pop(request.index)
-            requests.close(request, Status.FINISHED, end, submitted=position)
-            due.add(clients.answered(request.index, end))
+        # A device that has just begun leaves time to decide what comes next.
+        if len(in_flight) > (engine_config.async_scheduling and bool(plan.scheduled)):
+            end_oldest()
 
+    for plan, _, _ in in_flight:
+        if plan.scheduled:
+            executor.collect()
     for request, position in open_requests.values():
         requests.close(request, Status.IN_FLIGHT, -1, submitted=position)
     return gather(requests, [log], workload.tenant, workload.session, workload.tenants, {"clock": "wall"})

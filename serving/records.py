@@ -14,7 +14,7 @@ from struct import Struct, pack
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.plan import StepPlan
+from serving.plan import StepPlan, StepResult
 from serving.request import Request, Status
 
 Column = NDArray[np.int64]
@@ -49,7 +49,12 @@ STEP_COLUMNS = (
     "running",
     "waiting",
     "kv_blocks",  # blocks owned by requests while the step runs
+    "verify_sequences",  # of the prefill sequences, those that verify drafts
+    "draft_tokens",
+    "accepted_tokens",
 )
+DRAFT_COLUMNS = STEP_COLUMNS[-3:]
+VERIFIED_COLUMNS = ("replica", "step", "request", "drafts", "accepted", "proposed")
 
 
 # `Struct.pack` converts integers several times faster than `array.extend`.
@@ -119,24 +124,37 @@ class StepLog:
 
     `leaps` holds rows of `_LEAP`; `end_ns` and `kv_blocks` one value a step; `visible`, `preempted`, `aborted` hold pairs
     (step, request index) in order: which requests the engine first saw before that step was decided, and so on.
+    `drafted` holds, of each step with drafts, its number and DRAFT_COLUMNS; `verified` the rest of VERIFIED_COLUMNS of each row
+    that gave tokens, if the engine `speculates`.
 
     Appending to a list is fast and to an array compact: new values go to lists, and `spill` moves them on now and then.
     """
 
     FRESH = 1 << 14  # steps to keep in lists
 
-    def __init__(self, replica: int = 0) -> None:
+    def __init__(self, replica: int = 0, speculates: bool = False) -> None:
         self.replica = replica
+        self.speculates = speculates
         self.leaps = array("q")
         self.end_ns: list[int] = []
         self.kv_blocks: list[int] = []
         self.visible: list[int] = []
         self.preempted: list[int] = []
         self.aborted: list[int] = []
+        self.drafted = array("q")
+        self.verified = array("q")
         self.spilled = {name: array("q") for name in ("end_ns", "kv_blocks", "visible")}
 
-    def add(self, plan: StepPlan, scheduled_ns: int, start_ns: int, end_ns: int, kv_blocks: int) -> None:
-        """Appends one step that was run singly."""
+    def add(
+        self,
+        plan: StepPlan,
+        scheduled_ns: int,
+        start_ns: int,
+        end_ns: int,
+        kv_blocks: int,
+        result: StepResult | None = None,
+    ) -> None:
+        """Appends one step that was run singly; its `result` has not been applied yet."""
         s = plan.shape
         prefill = len(s.prefill), s.prefill_tokens, s.prefill_attention
         decode = s.decode_sequences, s.decode_context, s.decode_max_context
@@ -146,8 +164,25 @@ class StepLog:
         self.kv_blocks.append(kv_blocks)
         for request in plan.preempted:
             self.preempted.extend((plan.step, request.index))
+        if self.speculates and result is not None:
+            self._add_drafts(plan, result)
         if len(self.end_ns) > self.FRESH:
             self.spill()
+
+    def _add_drafts(self, plan: StepPlan, result: StepResult) -> None:
+        accepted, proposed = result.accepted or {}, result.proposed or {}
+        verifying = stood = 0
+        for row in plan.scheduled:
+            request = row.request
+            verifying += row.drafts > 0
+            if row.samples and request.status <= Status.PREEMPTED:  # else the row was wasted
+                drafts = 0 if row.padded else row.drafts
+                stand = min(accepted.get(request.index, 0), drafts)
+                found = min(proposed.get(request.index, 0), plan.propose)
+                self.verified.extend((plan.step, request.index, drafts, stand, found))
+                stood += stand
+        if verifying:
+            self.drafted.extend((plan.step, verifying, plan.shape.draft_tokens, stood))
 
     def prolong(self, n: int) -> None:
         """The last leap goes on for n steps more."""
@@ -190,6 +225,10 @@ class StepLog:
         columns["end_ns"] = end
         columns["kv_blocks"] = np.array(self.spilled["kv_blocks"], dtype=np.int64)
         columns["replica"] = np.full(total, self.replica, dtype=np.int64)
+        drafted = np.array(self.drafted, dtype=np.int64).reshape(-1, 1 + len(DRAFT_COLUMNS))
+        for i, name in enumerate(DRAFT_COLUMNS, 1):
+            columns[name] = np.zeros(total, dtype=np.int64)
+            columns[name][drafted[:, 0]] = drafted[:, i]  # a step's number is its row
         return {name: columns[name] for name in STEP_COLUMNS}
 
 
@@ -199,6 +238,8 @@ class Records:
 
     requests, steps: columns as above, steps of all replicas one after another.
     visible, preempted, aborted: int64 `(events, 3)`: replica, step, request index, in the order in which they happened.
+    verified: int64 `(rows, 6)`, VERIFIED_COLUMNS of each row that gave tokens, where the engine speculates; `drafts` without
+        dummies, `proposed` for the next step. In the order of steps.
     info: how it was run (way, clock, seed, versions, ...), JSON-able.
     tenants: names behind the tenant codes; tenant, session: int64 `(n,)` per request, -1 for none.
     """
@@ -212,6 +253,7 @@ class Records:
     session: Column
     tenants: tuple[str, ...] = ()
     info: dict[str, object] = field(default_factory=dict)
+    verified: Column = field(default_factory=lambda: np.empty((0, len(VERIFIED_COLUMNS)), dtype=np.int64))
 
     @property
     def submitted(self) -> NDArray[np.bool_]:
@@ -236,11 +278,11 @@ def gather(
     parts = [log.arrays() for log in logs]
     steps = parts[0] if len(parts) == 1 else {k: np.concatenate([p[k] for p in parts]) for k in STEP_COLUMNS}
 
-    def events(name: str) -> Column:
+    def events(name: str, width: int = 2) -> Column:
         found = []
         for log in logs:
-            pairs = np.array(log.spilled.get(name, getattr(log, name)), dtype=np.int64).reshape(-1, 2)
-            found.append(np.column_stack([np.full(len(pairs), log.replica, dtype=np.int64), pairs]))
+            rows = np.array(log.spilled.get(name, getattr(log, name)), dtype=np.int64).reshape(-1, width)
+            found.append(np.column_stack([np.full(len(rows), log.replica, dtype=np.int64), rows]))
         return np.concatenate(found)
 
     leaps = sum(len(log.leaps) for log in logs) // len(_LEAP)
@@ -255,4 +297,5 @@ def gather(
         session=session,
         tenants=tenants,
         info=info,
+        verified=events("verified", len(VERIFIED_COLUMNS) - 1),
     )

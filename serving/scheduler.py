@@ -170,8 +170,10 @@ class Scheduler:
                 continue
             while not self.pool.allocate(request, self._held(request.computed + n)):
                 victim = self.order.victim(self.running)
-                i -= self.running.index(victim) < i
-                self._preempt(victim)
+                passed = self.running.index(victim) < i
+                had_row = self._preempt(victim)
+                # Where prompts alone run, one behind a decode that was left out and is now gone waits for the next step.
+                i -= passed and (had_row or not prefills_only)
                 if victim is request:
                     return
             self._schedule(request, n)
@@ -300,9 +302,9 @@ class Scheduler:
         )
         request.drafts = 0  # those that were cut are lost
 
-    def _preempt(self, victim: Request) -> None:
-        """Takes everything from `victim` but its answer so far. If it had its turn in this step already, its budget comes
-        back."""
+    def _preempt(self, victim: Request) -> bool:
+        """Takes everything from `victim` but its answer so far. True if it had a row in this step already, whose budget then
+        comes back."""
         self.running.remove(victim)
         self.pool.free(victim)
         victim.computed = victim.drafts = victim.placeholders = 0
@@ -314,7 +316,8 @@ class Scheduler:
             if row.request is victim:
                 self.budget += row.tokens + self.speculation.input_slots
                 del self.scheduled[position]
-                return
+                return True
+        return False
 
 
 def is_decoding(request: Request, context: int) -> bool:

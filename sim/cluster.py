@@ -27,7 +27,9 @@ from serving.records import Records, RequestLog, StepLog, gather
 from serving.request import Request
 from serving.routing import ROUTERS, Router
 from serving.scheduler import LivelockError, Scheduler
+from sim.acceptance import Acceptance
 from sim.cost import CostModel
+from sim.drafting import Drafting
 from sim.fast_replica import FastReplica
 from sim.replica import AnyReplica, CostExecutor, Replica
 
@@ -48,19 +50,25 @@ def simulate(
     leaps: bool = True,
     fast: bool = True,
     horizon_ns: int | None = None,
+    acceptance: Acceptance | None = None,
+    drafting: Drafting | None = None,
 ) -> Records:
     """Runs `workload` on `replicas` engines whose steps cost what `cost` says.
 
     Args:
+        acceptance: which drafts stand, needed where the engine speculates. drafting: what proposing them costs, if anything.
         leaps: quiet stretches of decode steps are taken at once; the records are the same without (law 7).
         fast: use the incremental scheduler where it applies; the records are the same without.
         horizon_ns: end of the run; None runs until nothing is left to do.
     """
+    if engine.speculation != "none" and acceptance is None:
+        raise ValueError(f"speculation {engine.speculation}: which drafts stand is not said; give an acceptance")
 
     def make(number: int, requests: RequestLog, steps: StepLog, on_finish: Observer | None) -> AnyReplica:
         if fast and FastScheduler.supports(engine):
             return FastReplica(number, FastScheduler(engine), cost, requests, steps, on_finish, leaps)
-        return Replica(number, Scheduler(engine), CostExecutor(cost), requests, steps, on_finish)
+        executor = CostExecutor(cost, acceptance, drafting)
+        return Replica(number, Scheduler(engine), executor, requests, steps, on_finish)
 
     collecting = gc.isenabled()
     gc.disable()  # a simulation makes no cycles of objects: looking for them finds nothing and takes a tenth of its time
@@ -94,7 +102,7 @@ def _run(
     if replicas < 1:
         raise ValueError(f"replicas: found {replicas}, at least 1 is needed")
     requests = RequestLog(len(workload))
-    logs = [StepLog(number) for number in range(replicas)]
+    logs = [StepLog(number, engine.speculation != "none") for number in range(replicas)]
     run = _Run(engine, workload, requests, ROUTERS[router](), horizon_ns)
     observer = run.react if run.observed else None
     run.replicas = [make(number, requests, logs[number], observer) for number in range(replicas)]

@@ -21,6 +21,8 @@ from pydantic import (
 
 from scenarios.errors import InputError, one_message, unknown
 from serving.plan import StepShape
+from sim.measured_acceptance import MeasuredAcceptance
+from sim.quality import Quality
 
 SCHEMA_VERSION = 1
 
@@ -142,6 +144,8 @@ class Profile(_Part):
     residuals: quantiles 0, 1, ..., 100 % of measured / predicted - 1.
     cv_error: by kind of step (`all`, `decode`, `prefill`, `mixed`), each shape predicted by a fit that did not see it.
     data_hash: of the measurements.
+    quality: what precisions of this model cost in quality, where somebody measured it.
+    acceptance: how many drafts stood for this model, where somebody measured it.
     """
 
     schema_version: Literal[1] = 1
@@ -161,6 +165,8 @@ class Profile(_Part):
     outliers: tuple[Outlier, ...] = ()
     measurements: tuple[Measurement, ...] = ()
     data_hash: str
+    quality: Quality | None = None
+    acceptance: tuple[MeasuredAcceptance, ...] = ()
 
     @model_validator(mode="after")
     def _monotone(self) -> Profile:
@@ -172,6 +178,12 @@ class Profile(_Part):
         if self.measurements and self.data_hash != data_hash(self.measurements):
             raise ValueError("data_hash does not belong to these measurements")
         return self
+
+    @model_serializer(mode="wrap")
+    def _without_what_nobody_measured(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Such a profile is written, and hashed, as before there was any."""
+        found: dict[str, Any] = handler(self)
+        return {k: v for k, v in found.items() if v or k not in ("quality", "acceptance")}
 
     def save(self, path: Path | str) -> Path:
         """Writes the JSON file; complete or not at all."""

@@ -1,12 +1,13 @@
 """A recorded run decided again, step by step: the schedule layer of every validation (law 8).
 
-The recording says how long each step took and which requests the engine had seen before it; everything else - who is
-scheduled, admitted, preempted, when each token came - must follow from the scheduler alone.
+The recording says how long each step took, which requests the engine had seen before it, and which drafts were found and stood;
+everything else - who is scheduled, admitted, preempted, when each token came - must follow from the scheduler alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,20 +31,40 @@ class ReplayReport:
     first_difference: str | None = None
 
 
-class RecordedDurations:
-    """An executor that takes as long as a recorded run did: `durations_ns` of its steps in order, empty ones left out."""
+class RecordedResults:
+    """An executor of one replica whose steps come out as they did in a recorded run. Empty steps never come here."""
 
-    def __init__(self, durations_ns: Sequence[int]) -> None:
-        self.durations = iter(durations_ns)
+    def __init__(self, records: Records, number: int) -> None:
+        steps = records.steps
+        busy = steps["prefill_tokens"] + steps["decode_sequences"] > 0
+        durations = steps["end_ns"] - steps["start_ns"]
+        self.durations: Iterator[int] = iter(durations[busy & (steps["replica"] == number)].tolist())
+        self.drafts = _Drafts(records, number)
+        self.plans: deque[StepPlan] = deque()
 
     def submit(self, plan: StepPlan) -> None:
-        self.plan = plan
+        self.plans.append(plan)
 
     def collect(self) -> StepResult:
+        plan = self.plans.popleft()
         duration = next(self.durations, None)
         if duration is None:
             raise LookupError("more steps are needed than were recorded")
-        return StepResult(duration)
+        return self.drafts.result(plan.step, duration)
+
+
+class _Drafts:
+    """Which drafts stood and were found, by step."""
+
+    def __init__(self, records: Records, number: int) -> None:
+        self.rows: dict[int, list[tuple[int, int, int]]] = {}
+        for replica, step, request, _, accepted, proposed in records.verified.tolist():
+            if replica == number:
+                self.rows.setdefault(step, []).append((request, accepted, proposed))
+
+    def result(self, step: int, duration_ns: int) -> StepResult:
+        rows = self.rows.get(step, ())
+        return StepResult(duration_ns, None, {i: n for i, n, _ in rows}, {i: n for i, _, n in rows})
 
 
 def replay(records: Records, workload: Workload, engine: EngineConfig, *, router: str | None = None) -> ReplayReport:
@@ -67,6 +88,7 @@ def replay(records: Records, workload: Workload, engine: EngineConfig, *, router
         for kind, recorded, now in (
             ("requests", records.requests, again.requests),
             ("steps", records.steps, again.steps),
+            ("drafts", {"rows": records.verified}, {"rows": again.verified}),
         ):
             for name, column in recorded.items():
                 if not np.array_equal(now[name], column):
@@ -82,13 +104,8 @@ def rerun(records: Records, workload: Workload, engine: EngineConfig, *, router:
     Raises:
         LookupError: more steps are needed than were recorded.
     """
-    steps = records.steps
-    busy = steps["prefill_tokens"] + steps["decode_sequences"] > 0
-    durations = steps["end_ns"] - steps["start_ns"]
     replicas = int(str(records.info["replicas"]))
-    executors = [
-        RecordedDurations(durations[busy & (steps["replica"] == number)].tolist()) for number in range(replicas)
-    ]
+    executors = [RecordedResults(records, number) for number in range(replicas)]
     return run_on_executors(engine, workload, executors, router=router)
 
 
@@ -97,17 +114,24 @@ class _ReplayedReplica:
         self.records = records
         self.workload = workload
         self.usable = engine.usable_blocks
+        self.asynchronous = engine.async_scheduling
         self.scheduler = Scheduler(engine)
         self.visible = _by_step(records.visible, number)
         self.aborted = _by_step(records.aborted, number)
         self.preempted = _by_step(records.preempted, number)
+        self.drafts = _Drafts(records, number)
+        self.in_flight: deque[tuple[StepPlan, int]] = deque()  # with the end of the step
         self.requests: dict[int, Request] = {}
 
     def run(self, recorded: dict[str, Column]) -> str | None:
         columns = {name: column.tolist() for name, column in recorded.items()}
         for row, step in enumerate(columns["step"]):
+            # A step that had ended when this one was decided had been applied by then.
+            if (difference := self._end(until=columns["scheduled_ns"][row])) is not None:
+                return difference
             self._arrive(step)
             plan = self.scheduler.schedule(columns["scheduled_ns"][row])
+            self.in_flight.append((plan, columns["end_ns"][row]))
             for name, value in self._described(plan).items():
                 if value != columns[name][row]:
                     return f"step {step}: {name} recorded {columns[name][row]}, decided {value}"
@@ -115,14 +139,29 @@ class _ReplayedReplica:
             if victims != self.preempted.get(step, []):
                 return f"step {step}: preempted recorded {self.preempted.get(step, [])}, decided {victims}"
             plan.started(columns["start_ns"][row])
-            plan.ended(columns["end_ns"][row])
-            for request in self.scheduler.update(plan):
-                difference = self._compare(request, columns["end_ns"][row])
-                if difference is not None:
-                    return difference
+        if self.asynchronous and columns["step"]:
+            # If the run was cut, the next step had been decided, and may have preempted those whose tokens now come.
+            if (difference := self._end(until=columns["start_ns"][-1])) is not None:
+                return difference
+            self._arrive(columns["step"][-1] + 1)
+            if self.scheduler.has_work:
+                self.scheduler.schedule(columns["start_ns"][-1])
+        if (difference := self._end(until=None)) is not None:
+            return difference
         left = [i for i, r in self.requests.items() if r.status is Status.RUNNING or r.status is Status.WAITING]
         ended = [i for i in left if self.records.requests["status"][i] == Status.FINISHED]
         return f"request {ended[0]}: recorded as finished, still unfinished here" if ended else None
+
+    def _end(self, until: int | None) -> str | None:
+        """Applies the steps that had ended by then, None for all; the first request that ended otherwise than recorded."""
+        while self.in_flight and (until is None or self.in_flight[0][1] <= until):
+            plan, end = self.in_flight.popleft()
+            plan.ended(end)
+            result = self.drafts.result(plan.step, 0)
+            for request in self.scheduler.update(plan, result.accepted, result.proposed):
+                if (difference := self._compare(request, end)) is not None:
+                    return difference
+        return None
 
     def _arrive(self, step: int) -> None:
         for i in self.visible.get(step, ()):
@@ -143,6 +182,8 @@ class _ReplayedReplica:
             "decode_context": shape.decode_context,
             "decode_max_context": shape.decode_max_context,
             "sampled": shape.sampled,
+            "verify_sequences": sum(row.drafts > 0 for row in plan.scheduled),
+            "draft_tokens": shape.draft_tokens,
             "running": plan.running,
             "waiting": plan.waiting,
             "kv_blocks": self.usable - plan.free_blocks,

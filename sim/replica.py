@@ -3,21 +3,28 @@
 A replica is passive: whoever wants to look at it first calls `advance(now)`. Ties follow one rule: at one instant arrivals come
 first, then step ends, then what clients do about them, then step starts. So `advance(now)` finishes only steps that end
 *before* now, and a step starts at t only once the clock has passed t.
+
+Under asynchronous scheduling a step is decided when the one before it starts, and its own start waits for that one's end: who
+arrives during step N is first seen when N + 1 starts, and runs in N + 2.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from serving.plan import Executor, StepPlan, StepResult
 from serving.records import RequestLog, StepLog
 from serving.request import Request, Status
 from serving.scheduler import Scheduler
+from sim.acceptance import Acceptance
 from sim.cost import CostModel
+from sim.drafting import Drafting
 
 EMPTY_STEPS_ALLOWED = 2
-"""A step that only preempts is empty; an engine that can progress has no two in a row."""
+"""A step that only preempts is empty, and so is one decided while the last tokens of all that runs are in flight; an engine that
+can progress has no two of a kind in a row."""
 
 
 class AnyReplica(Protocol):
@@ -43,18 +50,45 @@ class AnyReplica(Protocol):
 
 
 class CostExecutor:
-    """An executor that asks a cost model for durations."""
+    """An executor that asks a cost model for durations.
 
-    def __init__(self, cost: CostModel) -> None:
+    Args:
+        acceptance: which drafts stand and how many are found, where the engine speculates.
+        drafting: what proposing costs, None where it costs nothing.
+    """
+
+    def __init__(self, cost: CostModel, acceptance: Acceptance | None = None, drafting: Drafting | None = None) -> None:
         self.cost = cost
-        self.plan: StepPlan | None = None
+        self.acceptance = acceptance
+        self.drafting = drafting
+        self.plans: deque[StepPlan] = deque()
 
     def submit(self, plan: StepPlan) -> None:
-        self.plan = plan
+        self.plans.append(plan)
 
     def collect(self) -> StepResult:
-        assert self.plan is not None
-        return StepResult(self.cost.step_ns(self.plan.shape))
+        plan = self.plans.popleft()
+        duration = self.cost.step_ns(plan.shape)
+        if self.acceptance is None:
+            return StepResult(duration)
+        if self.drafting is not None and plan.propose:
+            duration += self.drafting.ns(plan.shape)
+        accepted, proposed = {}, {}
+        for row in plan.scheduled:
+            if row.samples:
+                request, index = row.request, row.request.index
+                stand = 0 if row.padded else self.acceptance.accepted(request, row.drafts)
+                accepted[index] = stand
+                if plan.propose:
+                    proposed[index] = self.acceptance.proposed(request, request.num_outputs + stand + 1)
+        return StepResult(duration, None, accepted, proposed)
+
+
+class _Decided(NamedTuple):
+    """A step and when it was decided."""
+
+    plan: StepPlan
+    at: int
 
 
 class Replica:
@@ -82,7 +116,8 @@ class Replica:
         self.outstanding = 0
         self.free_from = 0
         self.ends: int | None = None
-        self.plan: StepPlan | None = None
+        self.running: tuple[_Decided, StepResult] | None = None
+        self.next: _Decided | None = None
         self.arrived: list[Request] = []
         self.open: dict[int, tuple[Request, int]] = {}  # index -> request, position in order of submission
         self.submitted = 0
@@ -90,11 +125,11 @@ class Replica:
 
     @property
     def has_work(self) -> bool:
-        return self.scheduler.has_work
+        return self.scheduler.has_work or self.next is not None
 
     def submit(self, request: Request, now: int) -> None:
         """Hands over a request at `now`; the caller has called `advance(now)`."""
-        if self.ends is None and not self.scheduler.has_work:
+        if self.ends is None and not self.has_work:
             self.free_from = max(self.free_from, now)
         self.scheduler.add(request)
         self.arrived.append(request)
@@ -109,7 +144,7 @@ class Replica:
                 if self.ends >= now:
                     return
                 self.complete()
-            elif not self.scheduler.has_work or self.free_from >= now:
+            elif not self.has_work or self.free_from >= now:
                 return
             else:
                 self.begin(now)
@@ -119,35 +154,45 @@ class Replica:
         return False
 
     def begin(self, bound: int) -> None:
-        """Decides and runs the next step, which starts at `free_from`. (`bound` concerns leaps only.)"""
+        """Starts the next step at `free_from`, deciding it if need be, and the one after it where scheduling is asynchronous.
+        (`bound` concerns leaps only.)"""
         start = self.free_from
-        for request in self.arrived:
-            self.steps.visible.extend((self.scheduler.step, request.index))
-        self.arrived.clear()
-        plan = self.scheduler.schedule(start)
+        decided = self.next or self._decide(start)
+        self.next = None
+        if self.scheduler.config.async_scheduling and self.scheduler.has_work:
+            self.next = self._decide(start)
+        plan, result = decided.plan, StepResult(0)
         plan.started(start)
-        duration = 0
         if plan.scheduled:
-            self.executor.submit(plan)
-            duration = self.executor.collect().duration_ns
+            result = self.executor.collect()
             self.empty_steps = 0
         else:
             self.empty_steps += 1
             if self.empty_steps > EMPTY_STEPS_ALLOWED:
                 raise RuntimeError(f"the scheduler has work but schedules nothing (step {plan.step})")
-        self.plan = plan
-        self.ends = start + duration
+        self.running = decided, result
+        self.ends = start + result.duration_ns
+
+    def _decide(self, now: int) -> _Decided:
+        for request in self.arrived:
+            self.steps.visible.extend((self.scheduler.step, request.index))
+        self.arrived.clear()
+        plan = self.scheduler.schedule(now)
+        if plan.scheduled:
+            self.executor.submit(plan)
+        return _Decided(plan, now)
 
     def complete(self) -> None:
         """Ends the step in flight: its tokens are out, and those who have all theirs leave."""
-        plan, end = self.plan, self.ends
-        assert plan is not None
+        running, end = self.running, self.ends
+        assert running is not None
         assert end is not None
-        start = self.free_from
-        self.steps.add(plan, start, start, end, self.scheduler.config.usable_blocks - plan.free_blocks)
+        (plan, at), result = running
+        blocks = self.scheduler.config.usable_blocks - plan.free_blocks
+        self.steps.add(plan, at, self.free_from, end, blocks, result)
         plan.ended(end)
-        self.plan, self.ends, self.free_from = None, None, end
-        for request in self.scheduler.update(plan):
+        self.running, self.ends, self.free_from = None, None, end
+        for request in self.scheduler.update(plan, result.accepted, result.proposed):
             self._close(request, Status.FINISHED, end)
             if self.on_finish is not None:
                 self.on_finish(request, end)

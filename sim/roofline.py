@@ -36,8 +36,8 @@ class Roofline(TabledCost):
     Args:
         model: the architecture.
         hardware: the sheet, with its assumed efficiencies and host times.
-        dtype: precision of weights and arithmetic, a key of `scenarios.models.BYTES`. Activations, embeddings and the
-            output head take two bytes a value at least.
+        dtype: precision of weights and arithmetic (int8 and int4: of weights only), a key of `scenarios.models.BYTES`.
+            Activations, embeddings and the output head take two bytes a value at least.
         kv_dtype: precision of the KV cache; that of the activations if not given.
     """
 
@@ -133,6 +133,6 @@ def _feed_forward(model: ModelSpec, weight: float, flop_ns: float) -> tuple[_Mat
 
 
 def _peak(hardware: HardwareSpec, dtype: str) -> float:
-    """FLOP/s for a precision; weight-only formats compute in bfloat16."""
+    """FLOP/s for a precision; int8 and int4 are those of weights alone, which are widened and multiplied in bfloat16."""
     flops = hardware.flops
-    return float(flops[dtype] if dtype in flops else flops["bfloat16"])
+    return float(flops[dtype] if dtype in flops and dtype not in ("int8", "int4") else flops["bfloat16"])

@@ -41,7 +41,9 @@ def test_step_that_computes_nothing_has_preempted(world: World) -> None:
     records = world.run()
     steps = records.steps
     emptied = {(replica, step) for replica, step, _ in records.preempted.tolist()}
-    empty = steps["decode_sequences"] + steps["prefill_sequences"] == 0
+    # One that is decided while another runs may find that nobody needs more than what is in flight.
+    ahead = steps["scheduled_ns"] < steps["start_ns"]
+    empty = ~ahead & (steps["decode_sequences"] + steps["prefill_sequences"] == 0)
     for replica, step in zip(steps["replica"][empty].tolist(), steps["step"][empty].tolist(), strict=True):
         assert (replica, step) in emptied
 

@@ -14,8 +14,9 @@ from tests.laws.worlds import World, content, law, worlds
 def fast_worlds(draw: st.DrawFn) -> World:
     """Only settings of the fast path, and answers long enough to leap."""
     world = draw(worlds(horizons=True)).with_engine(
-        policy="fcfs", batching="chunked", long_prefill_token_threshold=0, enable_chunked_prefill=True
-    )
+        policy="fcfs", batching="chunked", long_prefill_token_threshold=0, enable_chunked_prefill=True,
+        speculation="none", async_scheduling=False,
+    )  # fmt: skip
     budget = max(world.engine.max_num_batched_tokens, world.engine.max_num_seqs)
     return world.with_engine(max_num_batched_tokens=budget)
 
@@ -48,7 +49,7 @@ def test_long_answers_leap_over_block_borders_and_finishes(loop: str) -> None:
     def check(world: World, times: int) -> None:
         world = world.with_engine(
             policy="fcfs", batching="chunked", long_prefill_token_threshold=0, enable_chunked_prefill=True,
-            num_gpu_blocks=world.engine.num_gpu_blocks * times, max_num_batched_tokens=256, max_model_len=4096,
+            speculation="none", async_scheduling=False, num_gpu_blocks=world.engine.num_gpu_blocks * times, max_num_batched_tokens=256, max_model_len=4096,
         )  # fmt: skip
         world.workload.output_tokens *= times
         world.workload.max_tokens *= times

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import deque
 from dataclasses import replace
 
 import numpy as np
@@ -20,14 +21,18 @@ from tests.laws.worlds import World, law, worlds
 
 
 class Jittery:
-    """An executor whose durations no cost model knows; `real` lets the time really pass."""
+    """An executor whose durations no cost model knows, and whose drafts stand as chance has it; `real` lets the time really
+    pass."""
 
     def __init__(self, seed: int, real: bool = False) -> None:
         self.random = random.Random(seed)
         self.real = real
+        self.plans: deque[StepPlan] = deque()
 
     def submit(self, plan: StepPlan) -> None:
         assert plan.scheduled
+        self.plans.append(plan)
+        assert len(self.plans) <= 2
 
     def collect(self) -> StepResult:
         duration = self.random.choice((1, 999, 400_000, 1_000_003))
@@ -35,7 +40,10 @@ class Jittery:
             started = time.perf_counter_ns()
             while time.perf_counter_ns() < started + duration:
                 pass
-        return StepResult(duration)
+        plan = self.plans.popleft()
+        accepted = {row.request.index: self.random.randint(0, 4) for row in plan.scheduled}
+        proposed = {row.request.index: self.random.randint(0, 4) for row in plan.scheduled}
+        return StepResult(duration, None, accepted, proposed)
 
 
 def live(world: World, seed: int) -> Records:
@@ -86,8 +94,11 @@ def test_duration_that_was_not_the_recorded_one_is_noticed(world: World) -> None
     records = world.run()
     if not records.finished.any():
         return
+    finish = records.requests["finish_ns"]
+    last = int(np.where(records.finished, finish, -1).argmax())
     end = records.steps["end_ns"].copy()
-    end[-1] += 1
+    its_last = (records.steps["replica"] == records.requests["replica"][last]) & (end == finish[last])
+    end[np.flatnonzero(its_last)[0]] += 1
     changed = replace(records, steps=records.steps | {"end_ns": end})
     report = replay(changed, world.workload, world.engine)
     assert not report.identical

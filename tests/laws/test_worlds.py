@@ -21,7 +21,7 @@ def test_worlds_reach_what_they_are_meant_to_reach() -> None:
         seen["leaps"] += len(columns["step"]) > len(log.leaps) // 13
         return columns
 
-    @law(150)
+    @law(250)
     @given(worlds(horizons=True))
     def look(world: World) -> None:
         records = world.run()
@@ -33,8 +33,11 @@ def test_worlds_reach_what_they_are_meant_to_reach() -> None:
         seen["waited"] += bool((records.steps["waiting"] > 0).any())
         seen["several replicas"] += len(set(records.steps["replica"].tolist())) > 1
         seen["finished all"] += bool(records.finished.all())
+        seen["drafts stood"] += bool(records.steps["accepted_tokens"].any())
+        seen["drafts fell"] += bool((records.steps["draft_tokens"] > records.steps["accepted_tokens"]).any())
+        seen["decided ahead"] += bool((records.steps["scheduled_ns"] < records.steps["start_ns"]).any())
 
     with patch.object(StepLog, "arrays", counting):
         look()
     assert min(seen.values()) >= 10, seen
-    assert len(seen) == 8
+    assert len(seen) == 11

@@ -1,4 +1,7 @@
-"""Small random deployments for the laws: an engine, a workload, replicas and a router, drawn by hypothesis."""
+"""Small random deployments for the laws: an engine, a workload, replicas and a router, drawn by hypothesis.
+
+About half of the engines work ahead: they speculate, or schedule asynchronously, or both.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,9 @@ from serving.config import EngineConfig
 from serving.policies import ORDERS
 from serving.records import Records
 from serving.routing import ROUTERS
+from sim.acceptance import Acceptance
 from sim.cluster import simulate
+from sim.drafting import DraftModel
 from sim.roofline import Roofline
 
 MICROSECOND = 1_000
@@ -45,17 +50,30 @@ class World:
     replicas: int = 1
     router: str = "round_robin"
     horizon_ns: int | None = None
+    rates: tuple[float, ...] = (0.8, 0.5)  # of acceptance, by position
+    found: float = 0.7
+
+    @property
+    def acceptance(self) -> Acceptance:
+        return Acceptance(5, [self.rates] * len(self.workload), self.engine.num_speculative_tokens, self.found)
 
     def run(self, **options: Any) -> Records:
         return simulate(
             self.engine,
             self.workload,
             roofline(),
+            acceptance=self.acceptance if self.engine.speculation != "none" else None,
+            drafting=DraftModel(roofline(), self.engine.num_speculative_tokens) if self.drafts else None,
             replicas=self.replicas,
             router=self.router,
             horizon_ns=self.horizon_ns,
             **options,
         )
+
+    @property
+    def drafts(self) -> bool:
+        """Whether a draft model proposes."""
+        return self.engine.speculation == "draft"
 
     def with_engine(self, **settings: Any) -> World:
         return replace(self, engine=replace(self.engine, **settings))
@@ -63,25 +81,35 @@ class World:
 
 @st.composite
 def engines(draw: st.DrawFn) -> EngineConfig:
-    """Tight ones, so that every rule bites. With chunking off the budget holds a whole window, as engines demand."""
+    """Tight ones, so that every rule bites. With chunking off the budget holds a whole window, as engines demand; with
+    speculation it holds a row with all its drafts."""
     window = draw(st.sampled_from((120, 300, 2048)))
     chunked = draw(st.sampled_from((True, True, True, False)))
     budget = draw(st.sampled_from((256, 256, 48, 16, 2)))
     block_size = draw(st.sampled_from((16, 4, 1)))
     tokens = draw(st.integers(60, 500))
+    speculation = draw(st.sampled_from(("none", "none", "none", "ngram", "draft")))
+    k = 0 if speculation == "none" else draw(st.sampled_from((1, 2, 4)))
+    budget = max(budget, k + 2 if k else 1)
+    policy = draw(st.sampled_from(tuple(ORDERS)))
     return EngineConfig(
         num_gpu_blocks=-(-tokens // block_size) + 1,
         block_size=block_size,
         max_model_len=window,
         max_num_seqs=draw(st.sampled_from((16, 16, 4, 1))),
-        max_num_batched_tokens=budget if chunked else max(budget, window),
+        max_num_batched_tokens=budget if chunked else max(budget, window + 1),
         enable_prefix_caching=draw(st.booleans()),
         enable_chunked_prefill=chunked,
         long_prefill_token_threshold=draw(st.sampled_from((0, 0, 0, 10))),
-        policy=draw(st.sampled_from(tuple(ORDERS))),
+        policy=policy,
         batching=draw(st.sampled_from(("chunked", *BATCHINGS))),
-        scheduler_reserve_full_isl=draw(st.booleans()),
+        # (Requests of equal rank would take each other's blocks for ever.)
+        scheduler_reserve_full_isl=draw(st.booleans()) or policy == "priority",
         watermark=draw(st.sampled_from((0.0, 0.0, 0.1))),
+        async_scheduling=draw(st.sampled_from((False, False, True))),
+        speculation=speculation,
+        num_speculative_tokens=k,
+        speculation_off_above=draw(st.sampled_from((0, 0, 2))),
     )
 
 
@@ -139,7 +167,7 @@ def _prompts(
 
 def room_of(engine: EngineConfig) -> int:
     """Tokens of the longest request that an empty engine holds."""
-    return min(engine.usable_blocks * engine.block_size, engine.max_model_len)
+    return max(2, min(engine.usable_blocks * engine.block_size - engine.draft_room, engine.max_model_len))
 
 
 @st.composite
@@ -164,6 +192,7 @@ def content(records: Records) -> dict[str, list[Any]]:
     found = {f"requests.{name}": column.tolist() for name, column in records.requests.items()}
     found |= {f"steps.{name}": column.tolist() for name, column in records.steps.items()}
     found |= {
-        name: getattr(records, name).tolist() for name in ("visible", "preempted", "aborted", "tenant", "session")
+        name: getattr(records, name).tolist()
+        for name in ("visible", "preempted", "aborted", "verified", "tenant", "session")
     }
     return found
