@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from calibration import device_table
-from calibration.device_sections import FULL, NEEDS, REDUCED, SECTIONS, Size, check_device, profile_of, sections
+from calibration.device_lab import FULL, REDUCED, Size
+from calibration.device_sections import NEEDS, SECTIONS, check_device, profile_of, sections
 from calibration.resumable import Budget, Result, Row, earlier, run_section
 from scenarios.errors import InputError
 
@@ -94,11 +95,13 @@ def _kernels_wrong(result: Result | None) -> str | None:
 
     if result is None:
         return "not checked (--section kernels)"
-    wrong = [name for name in LAUNCHERS if any(r["kernel"] == name and not r["correct"] for r in result.rows.values())]
-    seen = {row["kernel"] for row in result.rows.values()}
-    unseen = [name for name in LAUNCHERS if name not in seen]
-    said = [f"{what}: {', '.join(names)}" for what, names in (("WRONG", wrong), ("not checked", unseen)) if names]
-    return "; ".join(said) or None
+    rows = result.rows.values()
+    found = {
+        "WRONG": [name for name in LAUNCHERS if any(row["kernel"] == name and not row["correct"] for row in rows)],
+        "cannot run": [name for name in LAUNCHERS if any(item.startswith(f"{name}: ") for item in result.failed)],
+        "not checked": [name for name in LAUNCHERS if all(row["kernel"] != name for row in rows)],
+    }
+    return "; ".join(f"{what}: {', '.join(names)}" for what, names in found.items() if names) or None
 
 
 def _save_profile(rows: Mapping[str, Row], out: Path) -> None:

@@ -13,8 +13,6 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
 from scenarios.models import ModelSpec
 from serving.config import EngineConfig
 
@@ -32,20 +30,28 @@ class Job:
     precision: str = "auto"
 
     def run(self, device: str, kernels: str) -> None:
-        """Raises whatever goes wrong."""
+        """Raises what went wrong last, when all has been tried."""
         if self.kind == "engine":
-            from gpu_backend.gpu.engine import GpuEngine
-
             assert self.model is not None
             assert self.config is not None
+            from gpu_backend.gpu.engine import GpuEngine
+
             one = dataclasses.replace(self.model, num_layers=1)
             GpuEngine(one, self.config, device=device, dtype=self.precision, kernels=kernels)
             return
+        import torch
+
+        raised = None
         for item in itertools.islice(_items(self.kind, small=device == "cpu"), self.part, None, self.parts):
-            if self.kind == "checks":
-                item.run(device, kernels, 0)
-            else:
-                item.make(torch.device(device), kernels).ours()
+            try:
+                if self.kind == "checks":
+                    item.run(device, kernels, 0)
+                else:
+                    item.make(torch.device(device), kernels).ours()
+            except Exception as error:  # the others are compiled nonetheless
+                raised = error
+        if raised is not None:
+            raise raised
 
 
 def _items(kind: str, small: bool) -> Any:

@@ -14,7 +14,8 @@ import pytest
 from calibration import device_sections
 from calibration.calibrate import Calibration
 from calibration.device_check import main
-from calibration.device_sections import FULL, REDUCED, SECTIONS, Lab, step_floor, step_shapes, workload_of
+from calibration.device_lab import FULL, REDUCED, Lab, Size
+from calibration.device_sections import SECTIONS, step_floor, step_shapes, workload_of
 from calibration.measure import grid
 from scenarios.models import CATALOG
 from serving.plan import StepShape
@@ -189,6 +190,27 @@ def test_a_wrong_kernel_fails_the_check(
     assert "kernels: WRONG: silu_mul; not checked: rms_norm, rope" in said
 
 
+def test_a_kernel_that_cannot_run_fails_the_check_and_is_tried_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gpu_backend import kernel_cases
+    from gpu_backend.kernel_checks import Bench, Check
+
+    tries = []
+
+    def body(bench: Bench) -> None:
+        tries.append(bench)
+        raise RuntimeError("illegal memory access")
+
+    monkeypatch.setattr(kernel_cases, "checks", lambda size: iter([Check("silu_mul", "any", "float32", 0.1, body)]))
+    for _ in range(2):
+        assert main(["--device", "cpu", "--section", "kernels", "--out", str(tmp_path)]) == 1
+    said = capsys.readouterr().out
+    assert "failed: silu_mul: any, float32: RuntimeError: illegal memory access" in said
+    assert "kernels: cannot run: silu_mul; not checked: rms_norm" in said
+    assert len(tries) == 2
+
+
 def test_a_schedule_that_differs_is_told(first: Ran) -> None:
     from calibration.device_table import text
     from calibration.resumable import Result
@@ -220,7 +242,7 @@ def test_floors_of_steps_are_the_bytes_and_flop_of_the_model() -> None:
 
 
 @pytest.mark.parametrize("size", [FULL, REDUCED], ids=["full", "reduced"])
-def test_steps_grid_and_requests_fit_the_engine(size: device_sections.Size) -> None:
+def test_steps_grid_and_requests_fit_the_engine(size: Size) -> None:
     engine = size.engine
     for shape in step_shapes(size).values():
         assert shape.tokens <= engine.max_num_batched_tokens
