@@ -8,8 +8,20 @@ import triton.language as tl
 
 from gpu_backend.kernels.compiled import Specialisation
 
-INT8_MOST = 127.0
-FP8_MOST = 448.0
+_FORMATS = {torch.int8: "int8", torch.float8_e4m3fn: "fp8"}
+_MOST = {"int8": 127.0, "fp8": 448.0, "plain": 1.0}
+
+
+@triton.jit
+def _e4m3(x):
+    """float32 up to 448 to the bits of the nearest float8_e4m3fn, ties to even: no chip needs a conversion of its own."""
+    size = tl.minimum(tl.abs(x), 448.0)
+    bits = size.to(tl.int32, bitcast=True)
+    normal = ((bits + 0x7FFFF + ((bits >> 20) & 1)) >> 20) - (120 << 3)  # The exponents' biases are 127 and 7.
+    # Below 2**-6 numbers are 2**-9 apart, as float32 is from 2**14.
+    small = (size + 16384.0).to(tl.int32, bitcast=True) & 0xF
+    sign = (x.to(tl.int32, bitcast=True) >> 24) & 0x80
+    return (tl.where(size < 0.015625, small, normal) | sign).to(tl.uint8)
 
 
 @triton.jit
@@ -24,25 +36,26 @@ def _turned(low, high, weight, cos, sin, at, eps, DIM: tl.constexpr):
 
 
 @triton.jit
-def _write(cache, scales, place, low, high, at, inside, HALF: tl.constexpr, MOST: tl.constexpr):
+def _write(cache, scales, place, low, high, at, inside, HALF: tl.constexpr, FORMAT: tl.constexpr, MOST: tl.constexpr):
     """Heads in halves, each into its slot `place` (rows,), divided by its scale where the cache keeps one."""
-    if scales is not None:
+    if FORMAT != "plain":
         most = tl.maximum(tl.max(tl.abs(low), axis=1), tl.max(tl.abs(high), axis=1))
         tl.store(scales + place, most / MOST, mask=tl.max(inside.to(tl.int32), axis=1) > 0)
         inverse = tl.where(most > 0, MOST / tl.where(most > 0, most, 1.0), 0.0)[:, None]
         low, high = low * inverse, high * inverse
-        if cache.dtype.element_ty == tl.int8:
-            low, high = tl.floor(low + 0.5), tl.floor(high + 0.5)
-    element = cache.dtype.element_ty
     to = cache + place[:, None] * 2 * HALF + at[None, :]
-    tl.store(to, low.to(element), mask=inside)
-    tl.store(to + HALF, high.to(element), mask=inside)
+    if FORMAT == "int8":
+        low, high = tl.floor(low + 0.5), tl.floor(high + 0.5)
+    elif FORMAT == "fp8":
+        low, high = _e4m3(low), _e4m3(high)
+    tl.store(to, low.to(cache.dtype.element_ty), mask=inside)
+    tl.store(to + HALF, high.to(cache.dtype.element_ty), mask=inside)
 
 
 @triton.jit
 def _qk_norm_rope_write(
     qkv, q_weight, k_weight, eps, rope, positions, slots, k_cache, v_cache, k_scale, v_scale, block_size, row_stride,
-    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, MOST: tl.constexpr,
+    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, FORMAT: tl.constexpr, MOST: tl.constexpr,
     Q_TILE: tl.constexpr, KV_TILE: tl.constexpr, HALF: tl.constexpr,
 ):  # fmt: skip
     """KV_TILE KV heads of one token with their query heads. Tiles are powers of two, maybe wider than what they hold."""
@@ -75,12 +88,12 @@ def _qk_norm_rope_write(
     low = tl.load(k, mask=inside, other=0.0).to(tl.float32)
     high = tl.load(k + half, mask=inside, other=0.0).to(tl.float32)
     low, high = _turned(low, high, k_weight, cos, sin, at, eps, DIM)
-    _write(k_cache, k_scale, place, low, high, at, inside, half, MOST)
+    _write(k_cache, k_scale, place, low, high, at, inside, half, FORMAT, MOST)
 
     v = k + KV_HEADS * DIM
     low = tl.load(v, mask=inside, other=0.0).to(tl.float32)
     high = tl.load(v + half, mask=inside, other=0.0).to(tl.float32)
-    _write(v_cache, v_scale, place, low, high, at, inside, half, MOST)
+    _write(v_cache, v_scale, place, low, high, at, inside, half, FORMAT, MOST)
 
 
 def _config(heads: int, kv_heads: int, dim: int) -> tuple[dict[str, int], int]:
@@ -115,9 +128,9 @@ def qk_norm_rope_write(
             each other (Hugging Face's order).
         positions: `(T,)` int32.
         slots: `(T,)` int64, block * block size + offset. A row with -1 is padding: it is neither read nor written.
-        k_cache, v_cache: contiguous `(B, K, block size, D)`, float, int8 or float8_e4m3fn (which needs sm_89 or newer).
+        k_cache, v_cache: contiguous `(B, K, block size, D)`, float, int8 or float8_e4m3fn.
         k_scale, v_scale: contiguous float32 `(B, K, block size)`, of int8 and fp8 caches: absmax of the head over 127 or 448. The
-            cache holds value / scale, rounded half up in int8.
+            cache holds value / scale, rounded to the nearest: half up in int8, half to even in fp8.
     """
     tokens, (_, kv_heads, block_size, dim) = len(slots), k_cache.shape
     assert qkv.stride(1) == 1
@@ -126,14 +139,13 @@ def qk_norm_rope_write(
     if not tokens:
         return
     tile, warps = _config(num_heads, kv_heads, dim)
+    kind = _FORMATS.get(k_cache.dtype, "plain")
+    if kind == "fp8":
+        k_cache, v_cache = k_cache.view(torch.uint8), v_cache.view(torch.uint8)
     _qk_norm_rope_write[(tokens, triton.cdiv(kv_heads, tile["KV_TILE"]))](
         qkv, q_weight, k_weight, eps, rope, positions, slots, k_cache, v_cache, k_scale, v_scale, block_size, qkv.stride(0),
-        HEADS=num_heads, KV_HEADS=kv_heads, DIM=dim, MOST=_most(k_cache.dtype), **tile, num_warps=warps,
+        HEADS=num_heads, KV_HEADS=kv_heads, DIM=dim, FORMAT=kind, MOST=_MOST[kind], **tile, num_warps=warps,
     )  # fmt: skip
-
-
-def _most(dtype: torch.dtype) -> float:
-    return INT8_MOST if dtype == torch.int8 else FP8_MOST
 
 
 def qk_norm_rope_write_reference(
@@ -168,9 +180,9 @@ def qk_norm_rope_write_reference(
     def write(x: torch.Tensor, cache: torch.Tensor, scale: torch.Tensor | None) -> None:
         at = slots // block_size, slice(None), slots % block_size
         if scale is not None:
-            most = x.abs().amax(-1)
-            scale[at] = (most / _most(cache.dtype)).to(scale.dtype)
-            x = x * torch.where(most > 0, _most(cache.dtype) / most, 0.0).unsqueeze(-1)
+            most, limit = x.abs().amax(-1), _MOST[_FORMATS[cache.dtype]]
+            scale[at] = (most / limit).to(scale.dtype)
+            x = x * torch.where(most > 0, limit / most, 0.0).unsqueeze(-1)
             x = torch.floor(x + 0.5) if cache.dtype == torch.int8 else x
         if cache.dtype == torch.float8_e4m3fn:  # Has no indexed assignment; its bytes have.
             cache.view(torch.uint8)[at] = x.to(cache.dtype).view(torch.uint8)
@@ -183,35 +195,34 @@ def qk_norm_rope_write_reference(
     write(v, v_cache, v_scale)
 
 
-def _launch(name: str, heads: int, kv_heads: int, dim: int, norm: bool, cache: torch.dtype) -> Specialisation:
+def _launch(name: str, heads: int, kv_heads: int, dim: int, norm: bool, kind: str) -> Specialisation:
     tile, warps = _config(heads, kv_heads, dim)
     tokens, bf16 = 64, torch.bfloat16
     weight = bf16 if norm else None
-    scale = torch.float32 if cache != bf16 else None
+    cache = {"plain": bf16, "int8": torch.int8, "fp8": torch.uint8}[kind]
+    scale = None if kind == "plain" else torch.float32
     moved = (2 * heads + 2 * kv_heads) * dim * 2 + 2 * kv_heads * (dim * cache.itemsize + (4 if scale else 0)) + dim * 4
-    label = {bf16: "bf16", torch.int8: "int8", torch.float8_e4m3fn: "fp8"}[cache]
     return Specialisation(
-        name=f"{name}, {tokens} rows, {label} cache",
+        name=f"{name}, {tokens} rows, {'bf16' if kind == 'plain' else kind} cache",
         kernel=_qk_norm_rope_write,
         args=(
             bf16, weight, weight, 1e-6, torch.float32, torch.int32, torch.int64, cache, cache, scale, scale, 16,
             (heads + 2 * kv_heads) * dim,
         ),
-        constexprs={"HEADS": heads, "KV_HEADS": kv_heads, "DIM": dim, "MOST": _most(cache), **tile},
+        constexprs={"HEADS": heads, "KV_HEADS": kv_heads, "DIM": dim, "FORMAT": kind, "MOST": _MOST[kind], **tile},
         num_warps=warps,
         bytes=float(tokens * moved),
         expects={"ld.128", "st.128"},
-        capabilities=(90,) if cache == torch.float8_e4m3fn else (80, 90),
     )  # fmt: skip
 
 
 SPECIALISATIONS = [
-    _launch(name, heads, kv_heads, dim, norm, cache)
+    _launch(name, heads, kv_heads, dim, norm, kind)
     for name, heads, kv_heads, dim, norm in (
         ("Llama-3.1-8B", 32, 8, 128, False),
         ("Qwen3-0.6B", 16, 8, 128, True),
         ("Qwen3-32B", 64, 8, 128, True),
         ("SmolLM2-135M", 9, 3, 64, False),
     )
-    for cache in (torch.bfloat16, torch.int8, torch.float8_e4m3fn)
+    for kind in _MOST
 ]

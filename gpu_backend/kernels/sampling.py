@@ -46,13 +46,6 @@ def sortable(x, SHIFT: tl.constexpr):
 
 
 @triton.jit
-def earliest(score, index, best, where_best):
-    """The better of two candidates elementwise; on a tie the one that was there."""
-    better = score > best
-    return tl.where(better, score, best), tl.where(better, index, where_best)
-
-
-@triton.jit
 def first_of_best(best, where_best):
     """The best candidate of a tile and the lowest index that reaches it."""
     top = tl.max(best, axis=0)
@@ -121,7 +114,7 @@ def _threshold(
 @triton.jit
 def _race(
     logits, temperature, seeds, thresholds, scores, indices, vocabulary, row_stride, tiles,
-    LANE: tl.constexpr, STREAM: tl.constexpr, SHIFT: tl.constexpr,
+    LANE: tl.constexpr, LANES: tl.constexpr, STREAM: tl.constexpr, SHIFT: tl.constexpr,
 ):  # fmt: skip
     """The winner of one tile of one row: its score and index."""
     row, tile = tl.program_id(1).to(tl.int64), tl.program_id(0)
@@ -132,12 +125,14 @@ def _race(
     heat_or_one = tl.where(heat > 0, heat, 1.0)
     best = tl.full((LANE,), float("-inf"), tl.float32)
     where_best = tile * 4 * LANE + lane
-    for i in tl.static_range(4):
+    for i in tl.static_range(LANES):
         at = (tile * 4 + i) * LANE + lane
         inside = at < vocabulary
         x = tl.load(logits + row * row_stride + at, mask=inside, other=float("-inf")).to(tl.float32)
         drawn = tl.where(sortable(x, SHIFT) >= least, x / heat_or_one - log_exponential(noise[i]), float("-inf"))
-        best, where_best = earliest(tl.where(heat > 0, drawn, x), at, best, where_best)
+        score = tl.where(heat > 0, drawn, x)
+        where_best = tl.where(score > best, at, where_best)  # Of equals the first.
+        best = tl.maximum(score, best)
     top, index = first_of_best(best, where_best)
     tl.store(scores + row * tiles + tile, top)
     tl.store(indices + row * tiles + tile, index)
@@ -154,10 +149,18 @@ def _pick(scores, indices, out, tiles, BLOCK: tl.constexpr):
     tl.store(out + row, winner.to(tl.int64))
 
 
-def _config(vocabulary: int) -> tuple[int, int, int]:
-    """Tiles of a row, their number rounded up to a power of two, elements of a pass of the threshold's search."""
+def tiling(vocabulary: int) -> tuple[dict[str, int], int, int]:
+    """Lanes of a tile, tiles of a row, and their number rounded up to a power of two. A vocabulary within one lane has the same
+    noise in a shorter one."""
     tiles = triton.cdiv(vocabulary, TILE)
-    return tiles, triton.next_power_of_2(tiles), min(16384, max(128, triton.next_power_of_2(vocabulary)))
+    lane = min(LANE, max(16, triton.next_power_of_2(vocabulary)))
+    return {"LANE": lane, "LANES": min(4, triton.cdiv(vocabulary, lane))}, tiles, triton.next_power_of_2(tiles)
+
+
+def _config(vocabulary: int) -> tuple[int, int]:
+    """Elements and warps of a pass of the threshold's search: one program reads a row over and over."""
+    block = min(16384, max(16, triton.next_power_of_2(vocabulary)))
+    return block, max(1, min(16, block // 256))
 
 
 def sample(
@@ -186,25 +189,21 @@ def sample(
         assert tensor.is_contiguous()
     if not rows:
         return out
-    tiles, padded, block = _config(vocabulary)
+    (lanes, tiles, padded), (block, warps) = tiling(vocabulary), _config(vocabulary)
     thresholds = torch.empty(rows, dtype=torch.int32, device=device)
     scores = torch.empty(rows, tiles, dtype=torch.float32, device=device)
     indices = torch.empty(rows, tiles, dtype=torch.int32, device=device)
     stride, shift = logits.stride(0), _UNUSED_BITS.get(logits.dtype, 0)
     _threshold[(rows,)](
         logits, temperature, top_k, top_p, thresholds, vocabulary, stride,
-        BLOCK=block, SHIFT=shift, num_warps=_search_warps(block),
+        BLOCK=block, SHIFT=shift, num_warps=warps,
     )  # fmt: skip
     _race[(tiles, rows)](
         logits, temperature, seeds, thresholds, scores, indices, vocabulary, stride, tiles,
-        LANE=LANE, STREAM=SAMPLE, SHIFT=shift, num_warps=4,
+        **lanes, STREAM=SAMPLE, SHIFT=shift, num_warps=4,
     )  # fmt: skip
     _pick[(rows,)](scores, indices, out, tiles, BLOCK=padded, num_warps=1)
     return out
-
-
-def _search_warps(block: int) -> int:
-    return max(1, min(16, block // 256))
 
 
 # --- the same in torch ---
@@ -232,9 +231,10 @@ def philox(seeds: torch.Tensor, counters: torch.Tensor, stream: int) -> torch.Te
 
 def log_exponential_reference(seeds: torch.Tensor, vocabulary: int, stream: int) -> torch.Tensor:
     """float32 `(R, V)`: logarithms of the exponential noise of every token."""
-    tiles = triton.cdiv(vocabulary, TILE)
-    bits = philox(seeds, torch.arange(tiles * LANE, device=seeds.device), stream)
-    bits = bits.view(len(seeds), tiles, LANE, 4).transpose(2, 3).reshape(len(seeds), -1)[:, :vocabulary]
+    lanes, tiles, _ = tiling(vocabulary)
+    lane = lanes["LANE"]
+    bits = philox(seeds, torch.arange(tiles * lane, device=seeds.device), stream)
+    bits = bits.view(len(seeds), tiles, lane, 4).transpose(2, 3).reshape(len(seeds), -1)[:, :vocabulary]
     # As the kernel rounds: to float32 first.
     u = ((bits.to(torch.float32) + 0.5) * 2.0**-32).clamp(max=1.0 - 2.0**-24)
     return (-torch.log1p(-u)).log()
@@ -287,7 +287,7 @@ def sample_reference(
 
 
 def _launches(name: str, rows: int, vocabulary: int) -> list[Specialisation]:
-    tiles, padded, block = _config(vocabulary)
+    (lanes, tiles, padded), (block, warps) = tiling(vocabulary), _config(vocabulary)
     f32, i32, i64, logits = torch.float32, torch.int32, torch.int64, torch.bfloat16
     label, row_bytes = f"{name}, {rows} rows of {vocabulary}", 2.0 * vocabulary
     return [
@@ -296,7 +296,7 @@ def _launches(name: str, rows: int, vocabulary: int) -> list[Specialisation]:
             kernel=_threshold,
             args=(logits, f32, i32, f32, i32, vocabulary, vocabulary),
             constexprs={"BLOCK": block, "SHIFT": _UNUSED_BITS[logits]},
-            num_warps=_search_warps(block),
+            num_warps=warps,
             bytes=rows * row_bytes,
             expects={"ld.128"},
         ),
@@ -304,7 +304,7 @@ def _launches(name: str, rows: int, vocabulary: int) -> list[Specialisation]:
             name=f"{label}: race",
             kernel=_race,
             args=(logits, f32, i64, i32, f32, i32, vocabulary, vocabulary, tiles),
-            constexprs={"LANE": LANE, "STREAM": SAMPLE, "SHIFT": _UNUSED_BITS[logits]},
+            constexprs={**lanes, "STREAM": SAMPLE, "SHIFT": _UNUSED_BITS[logits]},
             bytes=rows * row_bytes,
             expects={"ld.128"},
         ),

@@ -17,14 +17,12 @@ import triton.language as tl
 from gpu_backend.kernels.compiled import Specialisation
 from gpu_backend.kernels.sampling import (
     ACCEPT,
-    LANE,
     RESIDUAL,
-    TILE,
-    earliest,
     first_of_best,
     log_exponential,
     log_exponential_reference,
     philox,
+    tiling,
 )
 
 BEHIND = tl.constexpr(200.0)
@@ -62,7 +60,7 @@ def _accept(
 @triton.jit
 def _race(
     drafts, lengths, draft_probs, target_probs, seeds, forced, accepted, scores, indices, k, vocabulary, tiles,
-    LANE: tl.constexpr, STREAM: tl.constexpr,
+    LANE: tl.constexpr, LANES: tl.constexpr, STREAM: tl.constexpr,
 ):  # fmt: skip
     """One tile of the draw after the drafts that stand: the winner by max(p - q, 0)."""
     row, tile = tl.program_id(1).to(tl.int64), tl.program_id(0)
@@ -75,7 +73,7 @@ def _race(
     counter = (tile * LANE + lane).to(tl.uint32)
     noise = tl.philox(tl.load(seeds + row), counter, counter * 0 + STREAM, counter * 0, counter * 0)
     best, where_best = tl.full((LANE,), float("-inf"), tl.float32), tile * 4 * LANE + lane
-    for i in tl.static_range(4):
+    for i in tl.static_range(LANES):
         at = (tile * 4 + i) * LANE + lane
         inside = at < vocabulary
         p = tl.load(target_probs + (row * (k + 1) + count) * vocabulary + at, mask=inside, other=0.0)
@@ -83,8 +81,11 @@ def _race(
         if draft_probs is not None:
             q = tl.load(draft_probs + (row * k + count) * vocabulary + at, mask=inside & rejected, other=0.0)
         # Where rounding leaves no p > q at all, the draw is from p: its scores are below those of any p - q, however small.
-        score = tl.log(tl.where(p > q, p - q, p)) - tl.where(p > q, 0.0, BEHIND) - log_exponential(noise[i])
-        best, where_best = earliest(tl.where(p > 0, score, float("-inf")), at, best, where_best)
+        weight = tl.where(p > q, p - q, tl.where(p > 0, p, 1.0))
+        score = tl.log(weight) - tl.where(p > q, 0.0, BEHIND) - log_exponential(noise[i])
+        score = tl.where(p > 0, score, float("-inf"))
+        where_best = tl.where(score > best, at, where_best)
+        best = tl.maximum(score, best)
     top, index = first_of_best(best, where_best)
     tl.store(scores + row * tiles + tile, top)
     tl.store(indices + row * tiles + tile, index)
@@ -142,26 +143,20 @@ def verify(
         assert tensor is None or tensor.is_contiguous()
     if not sequences:
         return
-    tiles, padded = _config(vocabulary)
+    lanes, tiles, padded = tiling(vocabulary)
     device = target_probs.device
     scores = torch.empty(sequences, tiles, dtype=torch.float32, device=device)
     indices = torch.empty(sequences, tiles, dtype=torch.int32, device=device)
     inputs = (draft_tokens, draft_lengths, draft_probs, target_probs, seeds, forced_accept)
     _accept[(sequences,)](*inputs, out_tokens, out_accepted, k, vocabulary, K=_positions(k), STREAM=ACCEPT, num_warps=1)
     _race[(tiles, sequences)](
-        *inputs, out_accepted, scores, indices, k, vocabulary, tiles, LANE=LANE, STREAM=RESIDUAL, num_warps=8
+        *inputs, out_accepted, scores, indices, k, vocabulary, tiles, **lanes, STREAM=RESIDUAL, num_warps=8
     )
     _pick[(sequences,)](scores, indices, out_accepted, out_tokens, k, tiles, BLOCK=padded, num_warps=1)
 
 
 def _positions(k: int) -> int:
     return triton.next_power_of_2(k + 1)
-
-
-def _config(vocabulary: int) -> tuple[int, int]:
-    """Tiles of a row, and their number rounded up to a power of two."""
-    tiles = triton.cdiv(vocabulary, TILE)
-    return tiles, triton.next_power_of_2(tiles)
 
 
 def verify_reference(
@@ -208,7 +203,7 @@ def verify_reference(
 
 
 def _launches(name: str, sequences: int, k: int, vocabulary: int, drawn: bool) -> list[Specialisation]:
-    tiles, padded = _config(vocabulary)
+    lanes, tiles, padded = tiling(vocabulary)
     f32, i32, i64 = torch.float32, torch.int32, torch.int64
     probs = f32 if drawn else None
     inputs = (i64, i32, probs, f32, i64, None)
@@ -227,7 +222,7 @@ def _launches(name: str, sequences: int, k: int, vocabulary: int, drawn: bool) -
             name=f"{label}: race",
             kernel=_race,
             args=(*inputs, i32, f32, i32, k, vocabulary, tiles),
-            constexprs={"LANE": LANE, "STREAM": RESIDUAL},
+            constexprs={**lanes, "STREAM": RESIDUAL},
             num_warps=8,
             bytes=4.0 * sequences * vocabulary * rows,
             expects={"ld.128"},

@@ -9,7 +9,7 @@ can do only one of the two. So:
   every launch in a kernel file's `SPECIALISATIONS`. A new kernel is compiled by listing its launches, there is no test to add.
 
 The interpreter's own limits: bf16 values have to be widened before arithmetic (kernels do it on load), fp32 to bf16 truncates where a
-GPU rounds, one cast to fp8 in twenty halves the value (its rounding carries into an exponent that stays), and a small access out of bounds goes unseen: buffers here
+GPU rounds, one cast to fp8 in twenty halves the value (kernels write its bits themselves), and a small access out of bounds goes unseen: buffers here
 stand in poisoned memory, see `Guards`.
 """
 

@@ -170,8 +170,7 @@ def test_int8_cache_holds_values_over_their_largest(
 
 
 @pytest.mark.parametrize("dim", [64, 128])
-def test_fp8_cache_holds_values_to_a_sixteenth(dim: int) -> None:
-    """But for those of one in twenty that the interpreter's cast halves; the reference's cast is exact, see below."""
+def test_fp8_cache_holds_values_to_a_sixteenth_of_them(dim: int) -> None:
     step = Rotary(5, 4, 2, dim, True, torch.float32, torch.float8_e4m3fn)
     _, caches, scales = step.run()
     _, stored, _ = Rotary(5, 4, 2, dim, True, torch.float32, torch.float32).reference(torch.float64)
@@ -182,10 +181,24 @@ def test_fp8_cache_holds_values_to_a_sixteenth(dim: int) -> None:
             t.double().transpose(1, 2).flatten(0, 1)[written] for t in (cache, scale.unsqueeze(-1), wanted)
         )
         torch.testing.assert_close(unit, values.abs().amax(-1, keepdim=True) / 448, rtol=1e-6, atol=0)
-        wrong = (kept - values / unit).abs() > (values / unit).abs() / 16 + 2**-10
-        assert wrong.float().mean() < 0.1
-        assert ((kept / (values / unit))[wrong] > 0.45).all()
-        assert ((kept / (values / unit))[wrong] < 1.15).all()
+        assert ((kept - values / unit).abs() <= (values / unit).abs() / 15.9 + 2**-10).all()
+
+
+def test_fp8_bits_are_those_of_torch() -> None:
+    """The largest value is 448, so that the scale is 1; the rest are e4m3 numbers, points half way between two, and any."""
+    g = torch.Generator().manual_seed(0)
+    codes = torch.arange(127).to(torch.uint8).view(torch.float8_e4m3fn).float()
+    points = torch.cat([codes, (codes[1:] + codes[:-1]) / 2, torch.rand(257, generator=g) * 0.05])
+    points = points[torch.randperm(len(points), generator=g)[:509]] * torch.tensor([1.0, -1.0]).repeat(255)[:509]
+    values = torch.cat([points, torch.tensor([448.0, 0.0, -0.0])]).clone()
+    step = Rotary(2, 1, 1, 512, False, torch.float32, torch.float8_e4m3fn)
+    step.qkv[1, -512:] = values
+    _, (_, cache), (_, scale) = step.run()
+    slot = int(step.slots[1])
+    assert scale is not None
+    assert scale[slot // 4, 0, slot % 4] == 1
+    found = cache[slot // 4, 0, slot % 4].view(torch.uint8)
+    assert torch.equal(found, values.to(torch.float8_e4m3fn).view(torch.uint8))
 
 
 @pytest.mark.parametrize("cache", [torch.int8, torch.float8_e4m3fn], ids=["int8", "fp8"])
@@ -198,14 +211,3 @@ def test_head_of_zeros_is_stored_as_zeros(cache: torch.dtype) -> None:
         assert scale is not None
         assert (kept[slot // step.block, 0, slot % step.block].float() == 0).all()
         assert scale[slot // step.block, 0, slot % step.block] == 0
-
-
-def test_rotary_reference_in_fp8_is_exact_rounding() -> None:
-    step = Rotary(5, 2, 2, 64, False, torch.float32, torch.float8_e4m3fn)
-    _, caches, scales = step.reference(torch.float32)
-    written = step.slots[step.slots >= 0]
-    assert scales[1] is not None
-    kept = caches[1].transpose(1, 2).flatten(0, 1)[written].double()
-    values = step.qkv[step.slots >= 0].view(-1, step.heads + 4, 64)[:, -2:].double()
-    wanted = values / scales[1].transpose(1, 2).flatten(0, 1)[written].unsqueeze(-1).double()
-    assert ((kept - wanted).abs() <= wanted.abs() / 16 + 2**-10).all()
