@@ -70,6 +70,8 @@ def check(device: str, budget_s: float, asked: Sequence[str], out: Path, size: S
                 if name == "grid":
                     _save_profile(results[name].rows, out)
     except KeyboardInterrupt:
+        left = {name: earlier(section, out) for name, section in every.items() if name in chosen}
+        results |= {name: result for name, result in left.items() if result is not None}
         print(device_table.text(results))
         _say(f"interrupted; what was measured is in {out}, and the same command goes on from there")
         return 130

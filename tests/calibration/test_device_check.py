@@ -171,6 +171,7 @@ def test_an_interruption_prints_what_is_there(
     assert main(["--device", "cpu", "--section", "ceilings", "--section", "environment", "--out", str(tmp_path)]) == 130
     captured = capsys.readouterr()
     assert "== environment" in captured.out
+    assert "TB/s (read and written)" in captured.out
     assert "the same command goes on from there" in captured.err
     assert section(tmp_path, "ceilings")["rows"].keys() == {"copy"}
 
