@@ -240,6 +240,61 @@ def validate(
 
 
 @app.command()
+def quality(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="smollm2, a .gguf file, or a Hugging Face folder with safetensors.")
+    ],
+    weights: Annotated[
+        str, typer.Option(metavar="P,P", help="Precisions of the weights: int8, int4, fp8.")
+    ] = "int8,int4",
+    kv: Annotated[str, typer.Option(metavar="P,P", help="Precisions of the KV cache: int8, fp8.")] = "int8",
+    text: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Held-out text; default: a shipped one of 1,275 words.")
+    ] = None,
+    window: Annotated[int, typer.Option(metavar="N", min=2, help="Most tokens before one that is predicted.")] = 2048,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the figures as JSON.")] = None,
+    profile: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Store the figures in this cost profile too.")
+    ] = None,
+    device: Device = "cpu",
+    as_json: Json = False,
+) -> None:
+    """Measure what quantisation costs in quality.
+
+    Perplexity, KL divergence and top-1 agreement, against the unquantised model."""
+    from scenarios import InputError
+    from sim.profile import load_profile
+    from studies import quality as qualities
+    from studies.results import check_parent
+
+    if out is not None:
+        if out.is_dir():
+            raise InputError(f"--out {out}: a folder, but the figures are a file")
+        check_parent(out)
+    if profile is not None and not profile.is_file():
+        raise InputError(f"--profile {profile}: there is no such file; servetwin calibrate writes one")
+    given = load_profile(profile) if profile is not None else None
+    with terminal.progress_bar() as tell:
+        found = qualities.measured(
+            model, weights=_names(weights), kv=_names(kv), text=text, window=window, device=device, profile=given,
+            progress=tell,
+        )  # fmt: skip
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        found.save(out)
+        terminal.say(f"wrote {out}")
+    if profile is not None and given is not None:
+        qualities.store(found, given).save(profile)
+        terminal.say(f"wrote {profile}")
+    if as_json:
+        terminal.print_json(found.model_dump())
+        return
+    from studies.tables import quality_table
+
+    terminal.show_tables([quality_table(found)])
+
+
+@app.command()
 def compare(
     scenario: Annotated[list[str], typer.Argument(metavar="A.yaml B.yaml ...", help="Scenarios, by file or name.")],
     trace: Trace = None,
@@ -398,6 +453,12 @@ def _load(scenario: str, trace: Path | None, overrides: list[str], seed: int | N
     import scenarios
 
     return scenarios.load(scenario, overrides=overrides, trace=trace, seed=seed)
+
+
+def _names(listed: str) -> list[str]:
+    """Names of a comma-separated option, each once; none for an empty text or `none`."""
+    names = [name.strip() for name in listed.split(",")]
+    return [] if listed.strip() in ("", "none") else list(dict.fromkeys(names))
 
 
 def _bench(scenario: str, trace: Path | None, given: list[str] | None, **options: Any) -> list[str]:

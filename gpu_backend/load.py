@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 from pathlib import Path
 
 import torch
 
 from gpu_backend.gguf_file import GgufFile
 from gpu_backend.hugging_face import assemble, check_shapes
+from gpu_backend.memory import free_memory
 from gpu_backend.safetensors_files import HuggingFaceFolder
 from gpu_backend.tokenizer import Tokenizer, from_gguf, from_json
 from gpu_backend.weights import Weights, random_weights
@@ -58,7 +58,7 @@ def _packaged(name: str) -> Path:
 
 
 def load_weights(
-    source: str | Path,
+    source: str | Path | HuggingFaceFolder | GgufFile,
     spec: ModelSpec | None = None,
     *,
     seed: int = 0,
@@ -68,19 +68,19 @@ def load_weights(
     """A model and its weights.
 
     Args:
-        source: a Hugging Face folder, a .gguf file, the name of a packaged model, or `random`.
+        source: a Hugging Face folder, a .gguf file, the name of a packaged model, `random`, or files that are open already.
         spec: instead of the dimensions that the files state; needed for `random`.
         seed: of random weights.
 
     Raises:
         InputError: what is there cannot be read, is not such a model's, or does not fit into the device's free memory.
     """
-    if str(source) == RANDOM:
+    if isinstance(source, str) and source == RANDOM:
         if spec is None:
             raise InputError("random weights need a model whose dimensions they have")
         check_memory(spec, dtype, device)
         return spec, random_weights(spec, seed, device=device, dtype=dtype)
-    files = open_model(source)
+    files = open_model(source) if isinstance(source, str | Path) else source
     spec = files.spec if spec is None else spec
     tensors = files.tensors()
     check_shapes(spec, tensors, files.source)
@@ -117,13 +117,9 @@ def check_memory(spec: ModelSpec, dtype: torch.dtype, device: torch.device | str
         )
 
 
-def free_memory(device: torch.device | str) -> int:
-    """Bytes that may still be taken: on a GPU what its driver says, else what the system can make available."""
-    if torch.device(device).type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    listing = Path("/proc/meminfo")
-    if listing.exists():
-        for line in listing.read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+def check_device(device: str) -> None:
+    """Raises InputError for a device that this machine does not have."""
+    if device == "cuda" and not torch.cuda.is_available():
+        raise InputError(f"--device: found cuda, but torch {torch.__version__} sees no CUDA device here. Allowed: cpu")
+    if device not in ("cpu", "cuda"):
+        raise InputError(f"--device: found {device}. Allowed: cpu, cuda")

@@ -15,7 +15,8 @@ from serving.batching import BATCHINGS
 from serving.config import EngineConfig
 from serving.policies import ORDERS
 
-Dtype = Literal["auto", "float32", "bfloat16", "float16", "fp8"]
+Dtype = Literal["auto", "float32", "bfloat16", "float16", "fp8", "int8", "int4"]
+KvDtype = Literal["auto", "float32", "bfloat16", "float16", "fp8", "int8"]
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Engine(Section):
     scheduler_reserve_full_isl: bool | None = None
     watermark: float = Field(default=0.0, ge=0, lt=1)
     dtype: Dtype = "auto"
-    kv_cache_dtype: Dtype = "auto"
+    kv_cache_dtype: KvDtype = "auto"
     async_scheduling: bool = False
 
     @field_validator("preset")

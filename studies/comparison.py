@@ -83,12 +83,22 @@ class Comparison:
                 rows.append((tables.label(key), *(tables.number(value) for value in values)))
             elif any("effective samples" in run.summary["refused"].get(key, "") for run in self.runs.values()):
                 withheld.append(tables.label(key))
+        if any(run.info["quality"] for run in self.runs.values()):
+            rows.append(("mean KL of its precision (nats)", *(_lost(run) for run in self.runs.values())))
         rows.append(("engine busy", *(tables.percent(run.info["binding"]["busy"]) for run in self.runs.values())))
         note = f"Too few independent requests for {', '.join(withheld)}" if withheld else ""
         return Table("Compared", ("", *self.runs), rows, note)
 
     def sentences(self) -> list[str]:
         return [f"{name}: {run.info['binding']['sentence']}" for name, run in self.runs.items()]
+
+
+def _lost(run: Run) -> str:
+    """Quality that a run's precision costs."""
+    found = run.info["quality"]
+    if not found:
+        return tables.DASH
+    return tables.number(found["loss"]["mean_kl"]) if found["loss"] else "not measured"
 
 
 def _turned(names: Sequence[str], columns: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

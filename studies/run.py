@@ -24,6 +24,7 @@ from sim.profile import Profile, load_profile
 from sim.profile_cost import ProfileCost
 from sim.replay import ReplayReport, replay
 from sim.roofline import Roofline
+from studies import quality
 from studies.binding import binding
 from studies.results import Run
 
@@ -219,6 +220,7 @@ def describe(
         "profile_hash": profile.hash() if isinstance(profile, Profile) else None,
         "versions": versions(),
         "binding": binding(records, config, cost, figures["duration"]),
+        "quality": quality.of_scenario(scenario, profile if isinstance(profile, Profile) else None),
     }
     return Run(records, figures, info, scenario.to_yaml(), scenario, cost, workload)
 

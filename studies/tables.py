@@ -12,6 +12,7 @@ import numpy as np
 
 from serving.request import Status
 from sim.profile import Profile
+from sim.quality import UNQUANTISED, Quality
 from studies.results import Run
 
 DASH = "–"
@@ -128,6 +129,46 @@ def throughput(run: Run) -> Table:
     return Table("Throughput", ("", "value"), rows)
 
 
+def quality(run: Run) -> Table:
+    """What the precision costs beside what it gains: measured, or said not to be."""
+    found = run.info["quality"]
+    loss = found["loss"]
+    parts = [
+        f"{found[key]} {name}" for key, name in (("weights", "weights"), ("kv", "KV")) if found[key] != UNQUANTISED
+    ]
+    rows = [("precision", ", ".join(parts))]
+    if loss is None:
+        note = "servetwin quality measures it, where the model's weights are at hand"
+        return Table("Quality", ("", "value"), [*rows, ("loss", "not measured")], note)
+    rows += [
+        ("perplexity", number(loss["perplexity"])),
+        ("perplexity, unquantised", number(found["reference_perplexity"])),
+        ("mean KL divergence", f"{number(loss['mean_kl'])} nats"),
+        ("p99 KL divergence", f"{number(loss['p99_kl'])} nats"),
+        ("same likeliest token", percent(loss["top1_agreement"])),
+    ]
+    note = f"measured against {found['reference']} on {number(found['tokens'])} tokens of {found['text']}"
+    return Table("Quality", ("", "value"), rows, note)
+
+
+def quality_table(found: Quality) -> Table:
+    """Each measured precision against the unquantised model."""
+    first = (UNQUANTISED, UNQUANTISED, number(found.reference_perplexity), DASH, DASH, DASH)
+    rows = [
+        (
+            loss.weights, loss.kv, number(loss.perplexity), number(loss.mean_kl), number(loss.p99_kl),
+            percent(loss.top1_agreement),
+        )
+        for loss in found.losses
+    ]  # fmt: skip
+    note = (
+        f"{number(found.tokens)} predicted tokens of {found.text}, windows of {number(found.window)}; KL divergence in nats "
+        f"against {found.reference} as it is"
+    )
+    head = ("weights", "KV", "perplexity", "mean KL", "p99 KL", "same top token")
+    return Table(f"Quality of {found.model}", head, [first, *rows], note)
+
+
 def objectives(run: Run) -> Table:
     """What the run as a whole was held to; a dash where the sample cannot carry the figure."""
     rows = []
@@ -179,7 +220,8 @@ def every(run: Run) -> list[Table]:
     """All tables of a run, KV capacity first."""
     percentiles = run.info.get("percentiles", (50, 90, 95, 99))
     held = [objectives(run)] if run.info.get("objectives") else []
-    return [capacity(run), latency(run.summary, percentiles), throughput(run), *held, binds(run), outcomes(run)]
+    lost = [quality(run)] if run.info.get("quality") else []
+    return [capacity(run), latency(run.summary, percentiles), throughput(run), *lost, *held, binds(run), outcomes(run)]
 
 
 def heading(run: Run) -> str:
