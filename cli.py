@@ -295,6 +295,52 @@ def quality(
 
 
 @app.command()
+def acceptance(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="smollm2, a .gguf file, or a Hugging Face folder with safetensors.")
+    ],
+    method: Annotated[str, typer.Option(metavar="NAME", help="Who proposes drafts: ngram or draft.")] = "ngram",
+    k: Annotated[int, typer.Option("--k", metavar="N", help="Drafts at a time.")] = 4,
+    draft: Annotated[str | None, typer.Option(metavar="MODEL", help="The draft model, for --method draft.")] = None,
+    text: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Text to continue; default: a shipped one of 1,275 words.")
+    ] = None,
+    prompts: Annotated[int, typer.Option(metavar="N", min=2, max=256, help="Pieces of it that are continued.")] = 16,
+    answer: Annotated[int, typer.Option(metavar="N", min=2, help="Tokens of each answer.")] = 96,
+    profile: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Store the figures in this cost profile.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure how many drafts of speculative decoding stand.
+
+    A real model continues a text; what stands, by position and by request, is what a simulation draws from."""
+    from scenarios import InputError
+    from sim.profile import load_profile
+    from studies import acceptance as acceptances
+    from scenarios.documents import read_text
+    from studies.quality import TEXT, shipped_text
+
+    if profile is not None and not profile.is_file():
+        raise InputError(f"--profile {profile}: there is no such file; servetwin calibrate writes one")
+    given = load_profile(profile) if profile is not None else None
+    with terminal.progress_bar() as tell:
+        found = acceptances.measured(
+            model, shipped_text() if text is None else read_text(text), name=TEXT if text is None else text.name, method=method, k=k, draft=draft, requests=prompts, answer_tokens=answer,
+            progress=tell,
+        )  # fmt: skip
+    if profile is not None and given is not None:
+        acceptances.store(found, given).save(profile)
+        terminal.say(f"wrote {profile}")
+    if as_json:
+        terminal.print_json(found.model_dump())
+        return
+    from studies.tables import acceptance_table
+
+    terminal.show_tables([acceptance_table(found)])
+
+
+@app.command()
 def compare(
     scenario: Annotated[list[str], typer.Argument(metavar="A.yaml B.yaml ...", help="Scenarios, by file or name.")],
     trace: Trace = None,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,16 +34,9 @@ class Verifications:
 
 
 @dataclass(frozen=True)
-class Acceptance:
-    """Measured acceptance of drafts.
+class Fitted:
+    """The figures of `sim.measured_acceptance.MeasuredAcceptance` that follow from verifications alone."""
 
-    per_position: share of drafts that stand where all before them in their row do, by position; None where none was seen.
-    mean, concentration: of the beta distribution from which the acceptance of a request is drawn (a + b is the concentration;
-        large where requests are alike). found: share of steps that had any drafts.
-    """
-
-    method: str
-    k: int
     per_position: tuple[float | None, ...]
     mean: float
     concentration: float
@@ -52,9 +44,6 @@ class Acceptance:
     steps_per_token: float
     requests: int
     verifications: int
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**self.__dict__, "per_position": list(self.per_position)}
 
 
 def watch(
@@ -89,7 +78,7 @@ def watch(
     return Verifications(table[:, 0], table[:, 1], table[:, 2])
 
 
-def fit(method: str, k: int, seen: Verifications) -> Acceptance:
+def fit(k: int, seen: Verifications) -> Fitted:
     """Acceptance in numbers.
 
     A draft behind a rejected one says nothing, so a row of d drafts of which a stood counts as a successes and, if a < d, one
@@ -110,9 +99,7 @@ def fit(method: str, k: int, seen: Verifications) -> Acceptance:
     successes = np.bincount(who, weights=seen.accepted).astype(np.float64)
     trials = successes + np.bincount(who, weights=seen.accepted < seen.drafts)
     mean, concentration = beta_binomial(successes, trials)
-    return Acceptance(
-        method,
-        k,
+    return Fitted(
         tuple(positions),
         mean,
         concentration,

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from scenarios.errors import check_name, misplaced
 from scenarios.fields import Section
 from scenarios.hardware import HardwareSpec
 from scenarios.models import BYTES, ModelSpec
+from scenarios.speculation import Speculation
 from serving.batching import BATCHINGS
 from serving.config import EngineConfig
 from serving.policies import ORDERS
@@ -33,7 +34,7 @@ class Preset:
 
 
 PRESETS: dict[str, Preset] = {
-    # Asynchronous scheduling is that version's default on GPUs; it is not modelled, so the preset has it off.
+    # Asynchronous scheduling is that version's default on GPUs; here it is on where a scenario says so.
     "vllm@0.32": Preset((1024, 8192), (256, 2048), (128, 2048), 0.92, 16, True),
 }
 
@@ -47,7 +48,9 @@ class Engine(Section):
         gpu_memory_utilization: share of the device's memory that the engine takes.
         dtype: precision of weights (below two bytes, activations stay in bfloat16); `auto` is bfloat16.
         kv_cache_dtype: `auto` is that of the activations.
-        async_scheduling: only off is modelled.
+        async_scheduling: a step is decided while the one before it runs. Off on CPUs and with n-gram speculation whatever is
+            said here, as in vLLM.
+        speculation: drafts that are verified several at a time; none if not given.
     """
 
     preset: str = "vllm@0.32"
@@ -67,6 +70,7 @@ class Engine(Section):
     dtype: Dtype = "auto"
     kv_cache_dtype: KvDtype = "auto"
     async_scheduling: bool = False
+    speculation: Speculation | None = None
 
     @field_validator("preset")
     @classmethod
@@ -83,12 +87,12 @@ class Engine(Section):
     def _known_batching(cls, name: str) -> str:
         return check_name("batching", name, BATCHINGS)
 
-    @field_validator("async_scheduling")
-    @classmethod
-    def _only_synchronous(cls, value: bool) -> bool:
-        if value:
-            raise ValueError("found true, but asynchronous scheduling is not modelled yet; allowed: false")
-        return value
+    @model_validator(mode="after")
+    def _batching_knows_them(self) -> Engine:
+        for name in ("async_scheduling", "speculation"):
+            if getattr(self, name) and self.batching != "chunked":
+                raise misplaced(f"found with batching {self.batching}; it is modelled for batching chunked", name)
+        return self
 
     @property
     def weight_dtype(self) -> str:
@@ -136,7 +140,7 @@ class Engine(Section):
         budget = self.max_num_batched_tokens
         if budget is None:
             budget = defaults[1] if self.enable_chunked_prefill else max(defaults[1], window)
-        reserve = self.scheduler_reserve_full_isl
+        reserve, given = self.scheduler_reserve_full_isl, self.speculation
         return EngineConfig(
             num_gpu_blocks=blocks,
             block_size=block_size,
@@ -150,6 +154,10 @@ class Engine(Section):
             batching=self.batching,
             scheduler_reserve_full_isl=preset.scheduler_reserve_full_isl if reserve is None else reserve,
             watermark=self.watermark,
+            async_scheduling=self.async_scheduling and not hardware.is_cpu and not (given and given.method == "ngram"),
+            speculation="none" if given is None else given.method,
+            num_speculative_tokens=0 if given is None else given.k,
+            speculation_off_above=0 if given is None else given.off_above,
         )
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from calibration.acceptance import Acceptance, fit, watch
+from calibration.acceptance import fit, watch
 from scenarios.errors import InputError
 from serving.config import EngineConfig
 from serving.request import Request
+from sim.measured_acceptance import MeasuredAcceptance
+from sim.profile import Profile
+from studies.quality import TEXT
 
 METHODS = ("ngram", "draft")
 
@@ -18,6 +22,7 @@ def measured(
     model: str | Path,
     text: str,
     *,
+    name: str = TEXT,
     method: str = "ngram",
     k: int = 4,
     draft: str | Path | None = None,
@@ -25,12 +30,12 @@ def measured(
     prompt_tokens: int = 128,
     answer_tokens: int = 96,
     progress: Callable[[str, float], None] | None = None,
-) -> Acceptance:
+) -> MeasuredAcceptance:
     """Has a model continue pieces of a text, greedily, with drafts, and counts which of them stand.
 
     Args:
         model, draft: what `servetwin quality` takes: a folder, a .gguf file, a packaged model's name.
-        text: cut into `requests` prompts of `prompt_tokens` tokens, from evenly spaced places.
+        name: of the text. text: cut into `requests` prompts of `prompt_tokens` tokens, from evenly spaced places.
         k: most drafts at a time.
 
     Raises:
@@ -42,9 +47,14 @@ def measured(
         raise InputError("--draft: a draft model goes with --method draft, and with that alone")
     if not 1 <= k <= 16:
         raise InputError(f"--k: found {k}, allowed: 1 to 16")
-    from gpu_backend.cpu.engine import CpuEngine
-    from gpu_backend.load import load_tokenizer, load_weights
-    from gpu_backend.tokens import KnownText
+    try:
+        from gpu_backend.cpu.engine import CpuEngine
+        from gpu_backend.load import load_tokenizer, load_weights
+        from gpu_backend.tokens import KnownText
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"measuring acceptance runs the model, and {error.name} is not installed: pip install 'servetwin[gpu]'"
+        ) from None
 
     ids = load_tokenizer(model).encode(text)
     if len(ids) < prompt_tokens + 1:
@@ -69,6 +79,22 @@ def measured(
     asked = [Request(i, ((prompt, len(prompt.ids)),), answer_tokens) for i, prompt in enumerate(prompts)]
     tell = None if progress is None else (lambda done: progress("speculating", done / (requests * answer_tokens)))
     try:
-        return fit(method, k, watch(config, engine, asked, tell))
+        fitted = fit(k, watch(config, engine, asked, tell))
     except ValueError as error:
         raise InputError(f"{spec.name}: {error}") from None
+    about: dict[str, Any] = {"method": method, "k": k, "model": spec.name, "text": name}
+    if draft is not None:
+        about["draft_model"] = options["draft"].name
+    return MeasuredAcceptance.model_validate({**about, **asdict(fitted)})
+
+
+def store(found: MeasuredAcceptance, profile: Profile) -> Profile:
+    """The profile with a measurement in place of an older one of the same method and number of drafts.
+
+    Raises:
+        InputError: the profile is of another model.
+    """
+    if profile.model != found.model:
+        raise InputError(f"profile {profile.name}: is of {profile.model}, and drafts were measured for {found.model}")
+    kept = [old for old in profile.acceptance if (old.method, old.k) != (found.method, found.k)]
+    return profile.model_copy(update={"acceptance": (*kept, found)})

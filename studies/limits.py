@@ -2,7 +2,6 @@
 
 NOT_MODELLED = (
     "tokenisation, detokenisation and the network between client and engine",
-    "asynchronous scheduling and speculative decoding",
     "tensor, pipeline and expert parallelism; prefill and decode on separate machines",
     "preemption by swapping, KV offloading to host memory",
     "LoRA adapters, multimodal inputs, sampling parameters, structured (grammar-guided) output, pooling models",
@@ -10,7 +9,7 @@ NOT_MODELLED = (
     "clock and power throttling, other load on the machine, failures",
 )
 
-BRIEFLY = "tokenisation, network, parallelism inside a replica, speculative decoding, failures"
+BRIEFLY = "tokenisation, network, parallelism inside a replica, offloading, failures"
 """The first things to think of, where one line must do."""
 
 BEYOND = (

@@ -24,7 +24,7 @@ from sim.profile import Profile, load_profile
 from sim.profile_cost import ProfileCost
 from sim.replay import ReplayReport, replay
 from sim.roofline import Roofline
-from studies import quality
+from studies import quality, speculation
 from studies.binding import binding
 from studies.results import Run
 
@@ -88,6 +88,8 @@ def simulate(
         replicas=scenario.replicas,
         router=scenario.router,
         horizon_ns=None if scenario.horizon is None else round(scenario.horizon * 1e9),
+        acceptance=speculation.acceptance_of(scenario, workload, getattr(cost, "profile", None)),
+        drafting=speculation.drafting_of(scenario, cost),
     )
     return describe(scenario, workload, records, way="simulate", clock="simulated", cost=cost, percentiles=percentiles)
 
@@ -113,7 +115,7 @@ def execute(
     """
     scenario = loaded(scenario)
     workload = scenarios.generate(scenario) if workload is None else workload
-    engine = backend(scenario, device, clock) if engine is None else engine
+    engine = backend(scenario, device, clock, workload) if engine is None else engine
     config = scenario.engine_config()
     tokens = int(np.minimum(workload.output_tokens, workload.max_tokens).sum())
     told = _Told(progress, tokens)
@@ -145,8 +147,12 @@ def loaded(scenario: Scenario | str | Path) -> Scenario:
     return scenario if isinstance(scenario, Scenario) else scenarios.load(scenario)
 
 
-def backend(scenario: Scenario, device: str = "cpu", clock: Clock = "device") -> Engine:
-    """The real engine that executes a scenario.
+def backend(
+    scenario: Scenario, device: str = "cpu", clock: Clock = "device", workload: Workload | None = None
+) -> Engine:
+    """The real engine that executes a scenario, or other scenarios of the same model, KV memory and requests.
+
+    workload: the scenario's own, if it was generated before.
 
     Raises:
         InputError: the device is not supported here, or torch is not installed.
@@ -156,6 +162,13 @@ def backend(scenario: Scenario, device: str = "cpu", clock: Clock = "device") ->
     from gpu_backend import make_engine
 
     section = scenario.engine
+    options: dict[str, Any] = {}
+    if section.speculation is not None:
+        profile = load_profile(str(scenario.cost.profile)) if scenario.cost.source == "profile" else None
+        workload = scenarios.generate(scenario) if workload is None else workload
+        options["acceptance"] = speculation.acceptance_of(scenario, workload, profile)
+        if section.speculation.method == "draft":
+            options["draft"] = section.speculation.draft_model
     return make_engine(
         device,
         scenario.model,
@@ -164,6 +177,7 @@ def backend(scenario: Scenario, device: str = "cpu", clock: Clock = "device") ->
         kv_dtype=section.kv_cache_dtype,
         seed=scenario.seed,
         clock=clock,
+        **options,
     )
 
 
@@ -192,6 +206,9 @@ def describe(
     asked = {o.percentile for o in scenario.objectives if o.percentile is not None}
     figures = summary(records, sorted({*percentiles, *asked}), slo, config, usd_per_hour=price or None)
     profile = getattr(cost, "profile", None)
+    drafts = speculation.described(records, scenario, cost)
+    if drafts is not None:
+        figures["target_steps_per_output_token"] = drafts["steps_per_token"]
     info: dict[str, Any] = {
         "name": scenario.name,
         "description": scenario.description,
@@ -220,6 +237,7 @@ def describe(
         "profile_hash": profile.hash() if isinstance(profile, Profile) else None,
         "versions": versions(),
         "binding": binding(records, config, cost, figures["duration"]),
+        "speculation": drafts,
         "quality": quality.of_scenario(scenario, profile if isinstance(profile, Profile) else None),
     }
     return Run(records, figures, info, scenario.to_yaml(), scenario, cost, workload)

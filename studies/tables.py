@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from serving.request import Status
+from sim.measured_acceptance import MeasuredAcceptance
 from sim.profile import Profile
 from sim.quality import UNQUANTISED, Quality
 from studies.results import Run
@@ -169,6 +170,50 @@ def quality_table(found: Quality) -> Table:
     return Table(f"Quality of {found.model}", head, [first, *rows], note)
 
 
+def speculation(run: Run) -> Table:
+    """What became of drafts, and whether they pay."""
+    found = run.info["speculation"]
+    shares = ", ".join(DASH if share is None else percent(share) for share in found["per_position"])
+    rows = [
+        ("proposed by", f"{found['method']}, {found['k']} at a time"),
+        ("drafts verified", number(found["drafts"])),
+        ("drafts that stood", number(found["accepted"])),
+        ("stood, by position", shares),
+        ("target steps per output token", number(found["steps_per_token"])),
+        ("steps with drafts", percent(found["found"])),
+    ]
+    note = "a position counts where all drafts before it stood"
+    even = found["break_even"]
+    if even is not None:
+        at = f"batch {even['batch']:,}, context {even['context']:,}"
+        needed = "none does" if even["acceptance"] is None else percent(even["acceptance"])
+        rows += [
+            (f"a verifying step ({at})", f"{even['slowdown']:.2f} plain ones"),
+            ("break-even acceptance", needed),
+        ]
+        note += "; above the break-even acceptance a token takes less time than without drafts"
+    return Table("Speculation", ("", "value"), rows, note)
+
+
+def acceptance_table(found: MeasuredAcceptance) -> Table:
+    """How many drafts stood for a real model."""
+    rows = [
+        (f"drafts at position {i + 1} that stand", DASH if share is None else percent(share))
+        for i, share in enumerate(found.per_position)
+    ]
+    rows += [
+        ("acceptance over requests, mean", percent(found.mean)),
+        ("concentration of its beta distribution", number(found.concentration)),
+        ("steps that had drafts", percent(found.found)),
+        ("target steps per output token", number(found.steps_per_token)),
+    ]
+    by = found.method if found.draft_model is None else f"draft model {found.draft_model}"
+    note = (
+        f"{number(found.verifications)} verified rows of {number(found.requests)} answers, which continue {found.text}"
+    )
+    return Table(f"Drafts for {found.model}: {by}, {found.k} at a time", ("", "value"), rows, note)
+
+
 def objectives(run: Run) -> Table:
     """What the run as a whole was held to; a dash where the sample cannot carry the figure."""
     rows = []
@@ -220,8 +265,18 @@ def every(run: Run) -> list[Table]:
     """All tables of a run, KV capacity first."""
     percentiles = run.info.get("percentiles", (50, 90, 95, 99))
     held = [objectives(run)] if run.info.get("objectives") else []
+    drafts = [speculation(run)] if run.info.get("speculation") else []
     lost = [quality(run)] if run.info.get("quality") else []
-    return [capacity(run), latency(run.summary, percentiles), throughput(run), *lost, *held, binds(run), outcomes(run)]
+    return [
+        capacity(run),
+        latency(run.summary, percentiles),
+        throughput(run),
+        *drafts,
+        *lost,
+        *held,
+        binds(run),
+        outcomes(run),
+    ]
 
 
 def heading(run: Run) -> str:

@@ -19,14 +19,14 @@ def drawn(mean: float, concentration: float, requests: int, steps: int, k: int =
 
 @pytest.mark.parametrize(("mean", "concentration"), [(0.7, 8.0), (0.3, 3.0), (0.9, 200.0)])
 def test_the_fit_finds_the_distribution_of_requests(mean: float, concentration: float) -> None:
-    found = fit("draft", 4, drawn(mean, concentration, 400, 60))
+    found = fit(4, drawn(mean, concentration, 400, 60))
     assert found.mean == pytest.approx(mean, abs=0.02)
     assert np.log(found.concentration) == pytest.approx(np.log(concentration), abs=0.35)
 
 
 def test_a_draft_behind_a_rejected_one_says_nothing() -> None:
     seen = Verifications(np.array([0, 0, 0, 1]), np.array([3, 3, 2, 0]), np.array([3, 1, 0, 0]))
-    found = fit("ngram", 3, seen)
+    found = fit(3, seen)
     assert found.per_position == (2 / 3, 1 / 2, 1.0)
     assert found.found == 3 / 4
     assert found.steps_per_token == 4 / 8
@@ -34,13 +34,13 @@ def test_a_draft_behind_a_rejected_one_says_nothing() -> None:
 
 
 def test_positions_that_nobody_reached_have_no_figure() -> None:
-    found = fit("ngram", 3, Verifications(np.array([0, 1]), np.array([2, 2]), np.array([0, 0])))
+    found = fit(3, Verifications(np.array([0, 1]), np.array([2, 2]), np.array([0, 0])))
     assert found.per_position == (0.0, None, None)
 
 
 def test_without_drafts_there_is_nothing_to_say() -> None:
     with pytest.raises(ValueError, match="no draft was proposed in 2 steps"):
-        fit("ngram", 3, Verifications(np.array([0, 1]), np.array([0, 0]), np.array([0, 0])))
+        fit(3, Verifications(np.array([0, 1]), np.array([0, 0]), np.array([0, 0])))
 
 
 def test_requests_that_are_alike_have_a_large_concentration() -> None:
