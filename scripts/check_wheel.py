@@ -25,7 +25,7 @@ def main() -> None:
         names = zipfile.ZipFile(wheel).namelist()
         expect(any(n.startswith("scenarios/library/") and n.endswith(".yaml") for n in names), "library scenarios ship")
         expect(any(n.startswith("calibration/profiles/") and n.endswith(".json") for n in names), "profiles ship")
-        expect(any(n.startswith("calibration/quality/") and n.endswith(".json") for n in names), "measured quality ships")
+        expect(any(n.startswith("calibration/quality/") and n.endswith(".json") for n in names), "quality ships")
         expect("studies/texts/plain-english.txt" in names, "the text that quality is measured on ships")
         expect(not any(n.startswith(("tests/", "bench/", "scripts/")) for n in names), "tests do not ship")
 
