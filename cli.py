@@ -316,9 +316,9 @@ def acceptance(
 
     A real model continues a text; what stands, by position and by request, is what a simulation draws from."""
     from scenarios import InputError
+    from scenarios.documents import read_text
     from sim.profile import load_profile
     from studies import acceptance as acceptances
-    from scenarios.documents import read_text
     from studies.quality import TEXT, shipped_text
 
     if profile is not None and not profile.is_file():
