@@ -1,5 +1,7 @@
 """When each token left the engine, recovered from the step log: no run stores an object per token.
 
+Where the engine speculates, the rows that gave tokens are logged, and times are what they were. Elsewhere:
+
 A running request gets a token in every step of its replica that decodes, from its first token to its last. So the times
 follow from three numbers a request (first token, finish, tokens) and the ends of the decode steps, and are *exact* for
 every request whose count agrees. Two kinds do not: preempted ones pause, and ones that a small token budget skipped.
@@ -10,12 +12,79 @@ evenly. `Deliveries.reconstructed` counts requests that are not exact.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.records import Records
+from serving.records import VERIFIED_COLUMNS, Records
 
 Column = NDArray[np.int64]
+
+
+class TokenTimes(Protocol):
+    """Token times of the finished requests of a run.
+
+    Attributes:
+        reconstructed: finished requests whose times are an estimate, not exact.
+    """
+
+    reconstructed: int
+
+    def times(self, i: int) -> Column:
+        """Times of the tokens of finished request i in ns, shape `(output_tokens,)`."""
+
+    def gaps_of(self, i: int) -> Column:
+        """Gaps in ns between the deliveries to finished request i; several tokens may be one delivery."""
+
+    def gaps(self) -> tuple[Column, Column]:
+        """Gaps between consecutive deliveries, pooled over finished requests: `(gap_ns, how often)`, equally long."""
+
+
+def token_times(records: Records) -> TokenTimes:
+    """Token times of a run, however they are known."""
+    return LoggedDeliveries(records) if len(records.verified) else Deliveries(records)
+
+
+class LoggedDeliveries:
+    """Token times of a run in which every row that gave tokens was logged: one delivery a row."""
+
+    reconstructed = 0
+
+    def __init__(self, records: Records) -> None:
+        rows = records.verified[np.argsort(records.verified[:, _REQUEST], kind="stable")]  # steps stay in order
+        steps = records.steps
+        ends = np.zeros(len(rows), dtype=np.int64)
+        for replica in np.unique(rows[:, _REPLICA]):
+            mine = rows[:, _REPLICA] == replica
+            ends[mine] = steps["end_ns"][steps["replica"] == replica][rows[mine, _STEP]]  # a step's number is its row
+        self._ends, self._tokens = ends, rows[:, _ACCEPTED] + 1
+        self._request = rows[:, _REQUEST]
+        self._n = records.requests["output_tokens"]
+        self._first = np.searchsorted(self._request, np.arange(len(self._n) + 1))
+        self._finished = records.finished
+
+    def times(self, i: int) -> Column:
+        """Times of the tokens of finished request i in ns, shape `(output_tokens,)`."""
+        mine = slice(self._first[i], self._first[i + 1])
+        times: Column = np.repeat(self._ends[mine], self._tokens[mine])[: self._n[i]]  # an answer may end within a row
+        return times
+
+    def gaps_of(self, i: int) -> Column:
+        """Gaps in ns between the deliveries to finished request i; several tokens may be one delivery."""
+        gaps: Column = np.diff(self._ends[self._first[i] : self._first[i + 1]])
+        return gaps
+
+    def gaps(self) -> tuple[Column, Column]:
+        """Gaps between consecutive deliveries, pooled over finished requests: `(gap_ns, how often)`, equally long."""
+        same = (np.diff(self._request) == 0) & self._finished[self._request[1:]]
+        values: Column = np.diff(self._ends)[same]
+        return values, np.ones(len(values), dtype=np.int64)
+
+
+_REPLICA, _STEP, _REQUEST, _ACCEPTED = (
+    VERIFIED_COLUMNS.index(name) for name in ("replica", "step", "request", "accepted")
+)
 
 
 class _Clock:
@@ -36,7 +105,7 @@ class _Clock:
 
 
 class Deliveries:
-    """Token times of the finished requests of a run.
+    """Token times of the finished requests of a run whose engine gives every decode one token a step.
 
     Attributes:
         reconstructed: finished requests whose times are an estimate (see the module), not exact.
@@ -93,6 +162,10 @@ class Deliveries:
                 if (np.diff(times) > 0).all() and times[-1] == self._r["finish_ns"][i]:
                     return times.astype(np.int64)
         return np.linspace(first, int(self._r["finish_ns"][i]), n).astype(np.int64)
+
+    def gaps_of(self, i: int) -> Column:
+        """Gaps in ns between the tokens of finished request i."""
+        return np.diff(self.times(i))
 
     def gaps(self) -> tuple[Column, Column]:
         """Gaps between consecutive deliveries, pooled over finished requests: `(gap_ns, how often)`, equally long.

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from serving.config import EngineConfig
-from serving.deliveries import Deliveries
-from serving.records import Records
+from serving.deliveries import token_times
+from serving.records import VERIFIED_COLUMNS, Records
 from serving.request import Status
 
 Floats = NDArray[np.float64]
@@ -174,7 +174,7 @@ def summary(
     """
     refused: dict[str, str] = {}
     out: dict[str, Any] = _counts(records)
-    deliveries = Deliveries(records)
+    deliveries = token_times(records)
     out["itl_reconstructed_requests"] = deliveries.reconstructed
     gap_ns, counts = deliveries.gaps()
     samples = latencies(records)
@@ -184,6 +184,8 @@ def summary(
         else:
             _describe(out, refused, name, samples[name], percentiles, None)
     _throughput(out, refused, records, slo)
+    if len(records.verified):
+        _drafts(out, refused, records)
     tpot = out["mean_tpot_ms"]
     _put(out, refused, "output_token_throughput_per_user", 1e3 / tpot if tpot else None, "no TPOT is defined")
     _memory(out, refused, records, engine)
@@ -196,7 +198,7 @@ def arrays(records: Records) -> dict[str, list[Any]]:
     """Raw values in seconds, one entry a submitted request, as vLLM's benchmark saves them; `itls` is a list of lists."""
     r = records.requests
     rows = np.flatnonzero(records.submitted)
-    deliveries = Deliveries(records)
+    deliveries = token_times(records)
     done = records.finished[rows]
 
     def seconds(end: str) -> list[float]:
@@ -207,7 +209,7 @@ def arrays(records: Records) -> dict[str, list[Any]]:
         "output_lens": np.maximum(r["output_tokens"][rows], 0).tolist(),
         "ttfts": seconds("first_token_ns"),
         "itls": [
-            (np.diff(deliveries.times(i)) / 1e9).tolist() if ok else []
+            (deliveries.gaps_of(i) / 1e9).tolist() if ok else []
             for i, ok in zip(rows.tolist(), done.tolist(), strict=True)
         ],
         "latencies": seconds("finish_ns"),
@@ -308,7 +310,8 @@ def _throughput(out: dict[str, Any], refused: dict[str, str], records: Records, 
         for key in ("request_goodput", "good_request_fraction"):
             _put(out, refused, key, None, "no SLO is stated")
     produced = int(np.maximum(r["output_tokens"], 0).sum())
-    steps = int(records.steps["sampled"].sum())
+    # Rows of the target model that gave a token, or would have: one that verifies drafts samples for each of them too.
+    steps = int((records.steps["sampled"] - records.steps["draft_tokens"]).sum())
     _put(
         out,
         refused,
@@ -316,6 +319,20 @@ def _throughput(out: dict[str, Any], refused: dict[str, str], records: Records, 
         steps / produced if produced and steps else None,
         "no token came out",
     )
+
+
+def _drafts(out: dict[str, Any], refused: dict[str, str], records: Records) -> None:
+    """What became of drafts, dummies left out. A verification yields what stands of its drafts, and one token more."""
+    columns = dict(zip(VERIFIED_COLUMNS, records.verified.T, strict=True))
+    drafts, accepted = int(columns["drafts"].sum()), int(columns["accepted"].sum())
+    verifications = int((columns["drafts"] > 0).sum())
+    out["spec_decode_num_drafts"] = verifications
+    out["spec_decode_draft_tokens"] = drafts
+    out["spec_decode_accepted_tokens"] = accepted
+    why = "no draft was verified"
+    _put(out, refused, "spec_decode_acceptance_rate", 100.0 * accepted / drafts if drafts else None, why)
+    length = 1.0 + accepted / verifications if verifications else None
+    _put(out, refused, "spec_decode_acceptance_length", length, why)
 
 
 def _memory(out: dict[str, Any], refused: dict[str, str], records: Records, engine: EngineConfig | None) -> None:
@@ -355,7 +372,8 @@ def _money(out: dict[str, Any], refused: dict[str, str], records: Records, usd_p
     per_ns = usd_per_hour / 3600e9
     busy = (s["end_ns"] - s["start_ns"]).astype(np.float64)
     rows = np.maximum(s["prefill_tokens"] + s["decode_sequences"], 1)
-    prefill = float((busy * (s["prefill_tokens"] / rows)).sum())
+    prompts = s["prefill_tokens"] - s["verify_sequences"] - s["draft_tokens"]  # drafts are paid for by the answer
+    prefill = float((busy * (prompts / rows)).sum())
     replicas = int(str(records.info.get("replicas", len(np.unique(s["replica"])))))  # idle ones cost as well
     total = max(duration * 1e9 * replicas, float(busy.sum())) * per_ns
     cached = int(np.maximum(r["cached_tokens"], 0).sum())
