@@ -54,17 +54,17 @@ class Decoder:
         self.layers: list[_Layer] = []
         weights.layers.reverse()
         while weights.layers:
-            self.layers.append(self._layer(weights.layers.pop(), device))
+            self.layers.append(self._layer(weights.layers.pop(), f"layer {len(self.layers)}", device))
         self.final_norm = weights.final_norm.to(device, dtype)
         self.embedding = weights.embedding.to(device, dtype)
         tied = weights.head is weights.embedding
         head = self.embedding if tied else weights.head.to(device, dtype)
         self.head = make_dense(head, None, dtype, "auto", kernels)
 
-    def _layer(self, w: LayerWeights, device: torch.device) -> _Layer:
-        def dense(weight: torch.Tensor, bias: torch.Tensor | None) -> Dense:
+    def _layer(self, w: LayerWeights, at: str, device: torch.device) -> _Layer:
+        def dense(part: str, weight: torch.Tensor, bias: torch.Tensor | None) -> Dense:
             placed = None if bias is None else bias.to(device)
-            return make_dense(weight.to(device), placed, self.dtype, self.precision, self.kernels)
+            return make_dense(weight.to(device), placed, self.dtype, self.precision, self.kernels, f"{at}: {part}")
 
         def vector(v: torch.Tensor | None) -> torch.Tensor | None:
             return None if v is None else v.to(device, self.dtype)
@@ -78,17 +78,17 @@ class Decoder:
                 return kernels.moe(x, router, gate_up, down, top_k)
 
         else:
-            up, down_ = dense(w.gate_up, None), dense(w.down, None)
+            up, down_ = dense("gate_up", w.gate_up, None), dense("down", w.down, None)
 
             def feed_forward(x: torch.Tensor) -> torch.Tensor:
                 return down_(kernels.silu_mul(up(x)))
 
         return _Layer(
             w.input_norm.to(device, self.dtype),
-            dense(w.qkv, w.qkv_bias),
+            dense("qkv", w.qkv, w.qkv_bias),
             vector(w.q_norm),
             vector(w.k_norm),
-            dense(w.o, w.o_bias),
+            dense("o", w.o, w.o_bias),
             w.post_norm.to(device, self.dtype),
             feed_forward,
         )

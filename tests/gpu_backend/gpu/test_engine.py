@@ -149,6 +149,32 @@ def test_a_small_cache_stays_close(kv_dtype: str) -> None:
     assert 0 < error.std() < {"int8": 0.02, "fp8": 0.1, "bfloat16": 0.02}[kv_dtype] * spread
 
 
+@pytest.mark.parametrize("dtype", ["int8", "int4"])
+def test_quantised_weights_stay_close(dtype: str) -> None:
+    wide = ModelSpec("wide", 128, 256, 1, 4, 2, 32, 64, max_position_embeddings=256)
+    exact, small = (serve(gpu_engine(wide, dtype=kind), requests(LENGTHS)) for kind in ("float32", dtype))
+    error = torch.stack([small.logits[key] - row for key, row in exact.logits.items()])
+    spread = torch.stack(list(exact.logits.values())).std()
+    assert 0 < error.std() < {"int8": 0.03, "int4": 0.4}[dtype] * spread
+
+
+def test_weights_that_cannot_be_quantised_are_named() -> None:
+    narrow = ModelSpec("narrow", 48, 80, 1, 6, 2, 32, 64, max_position_embeddings=256)
+    with pytest.raises(InputError, match=r"layer 0: .* 48"):
+        gpu_engine(narrow, dtype="int4")
+
+
+def test_experts_are_computed() -> None:
+    experts = ModelSpec(
+        "experts", 64, 64, 2, 4, 2, 32, 64, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=48,
+        architecture="Qwen3MoeForCausalLM", max_position_embeddings=256,
+    )  # fmt: skip
+    alone = serve(gpu_engine(experts, block_size=4), requests(LENGTHS), one_by_one=True)
+    together = serve(gpu_engine(experts, block_size=4, max_num_batched_tokens=40), requests(LENGTHS))
+    for key, row in alone.logits.items():
+        torch.testing.assert_close(together.logits[key], row, atol=1e-4, rtol=0.0)
+
+
 def test_info_is_json_and_says_what_ran() -> None:
     info = json.loads(json.dumps(gpu_engine(TINY).info()))
     assert (info["device"], info["kernels"], info["model"]) == ("cpu", "torch", TINY.name)
