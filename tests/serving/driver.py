@@ -80,11 +80,18 @@ class Engine:
         plan: StepPlan = self.scheduler.schedule()
         return plan
 
-    def step(self) -> Step:
+    def update(self, plan: StepPlan, stand: int = 0, found: int = 99) -> list[int]:
+        """Who ends by a step; of its drafts `stand` a row are right, and `found` are proposed for the next one."""
+        rows = [row.request.index for row in plan.scheduled]
+        counts = (dict.fromkeys(rows, stand), dict.fromkeys(rows, found))
+        said = counts if self.config.speculation != "none" else ()
+        return [request.index for request in self.scheduler.update(plan, *said)]
+
+    def step(self, stand: int = 0, found: int = 99) -> Step:
         plan = self.schedule()
         running = [request.index for request in self.scheduler.running]
         waiting = [request.index for request in self.scheduler.waiting]
-        finished = [request.index for request in self.scheduler.update(plan)]
+        finished = self.update(plan, stand, found)
         assert (plan.running, plan.waiting) == (len(running), len(waiting))
         return Step(
             scheduled=[(row.request.index, row.tokens) for row in plan.scheduled],
@@ -99,12 +106,12 @@ class Engine:
             free_after=self.scheduler.free_blocks,
         )
 
-    def drain(self, most: int = 20_000) -> list[Step]:
+    def drain(self, most: int = 20_000, stand: int = 0) -> list[Step]:
         """Steps until nothing is left; then every block must be free."""
         steps: list[Step] = []
         while self.scheduler.has_work:
             assert len(steps) < most, "the run does not end"
-            steps.append(self.step())
+            steps.append(self.step(stand))
         assert self.scheduler.free_blocks == self.config.usable_blocks
         assert list(self.scheduler.running) == list(self.scheduler.waiting) == []
         return steps

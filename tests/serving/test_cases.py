@@ -1,4 +1,5 @@
-"""Cases with known answers, by their numbers: scheduling and KV memory (1 to 6), and what sessions find cached (14)."""
+"""Cases with known answers, by their numbers: scheduling and KV memory (1 to 6), speculation (7), and what sessions find cached
+(14)."""
 
 from __future__ import annotations
 
@@ -166,6 +167,53 @@ def test_case_6_no_livelock(engine: Engine, budget: int, reserve: bool, steps: i
     assert len(run) == steps
     assert sum(len(step.preempted) for step in run) == preemptions
     assert sorted(i for step in run for i in step.finished) == list(range(8))
+
+
+# ---------------------------------------------------------------- 7. speculation at the edges
+
+NGRAM = {"speculation": "ngram", "num_speculative_tokens": 4}
+
+
+@pytest.mark.parametrize("stand", range(5))
+@pytest.mark.parametrize("declared", [50, 5])
+@on(block_size=16, max_model_len=100, **NGRAM)
+def test_case_7_an_answer_ends_at_exactly_the_window(engine: Engine, declared: int, stand: int) -> None:
+    engine = engine.other()
+    request = engine.send(95, declared)
+    steps = engine.drain(stand=stand)
+    assert max(n for step in steps[1:] for _, n in step.scheduled) <= 5
+    if engine.name != "oracle":  # which keeps what it knows of a request to itself
+        assert request.prompt_tokens + request.num_outputs == 100
+    # Four of its answer tokens are computed, and drafts beyond the window never are.
+    assert [step.finished for step in steps].count([0]) == 1
+    assert len(steps) == {0: 5, 1: 3, 2: 3, 3: 2, 4: 2}[stand]
+
+
+@on(block_size=16, max_num_batched_tokens=8, max_num_seqs=4, **NGRAM | {"num_speculative_tokens": 3})
+def test_case_7_two_rows_with_three_drafts_fill_a_budget_of_eight(engine: Engine) -> None:
+    for _ in range(4):
+        engine.send(2, 8)
+    engine.step()
+    for step in engine.drain(stand=1):
+        assert [n for _, n in step.scheduled].count(4) == len(step.scheduled) <= 2
+
+
+@on(block_size=4, usable=10, **NGRAM | {"num_speculative_tokens": 3})
+def test_case_7_three_tokens_held_and_four_new_take_one_block(engine: Engine) -> None:
+    engine.send(3, 9)
+    assert engine.step().free == 9
+    step = engine.step()
+    assert step.scheduled == [(0, 4)]
+    assert step.free == step.free_after == 8  # also when all of its drafts fall
+
+
+@on(block_size=16, max_num_batched_tokens=8, max_num_seqs=4, **NGRAM | {"num_speculative_tokens": 2})
+def test_case_7_the_last_list_of_drafts_is_cut_to_the_budget(engine: Engine) -> None:
+    for _ in range(4):
+        engine.send(2, 8)
+    engine.step()
+    for _ in range(3):
+        assert engine.step(stand=1).scheduled == [(0, 3), (1, 3), (2, 2)]
 
 
 # ---------------------------------------------------------------- 14. sessions
