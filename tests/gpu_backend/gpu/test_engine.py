@@ -7,10 +7,13 @@ import json
 
 import pytest
 import torch
+import transformers
 
 from gpu_backend.cpu.engine import CpuEngine
 from gpu_backend.cpu.kernels import TORCH
 from gpu_backend.gpu.engine import GpuEngine
+from gpu_backend.hugging_face import to_hugging_face
+from gpu_backend.tokens import Text
 from gpu_backend.weights import random_weights
 from scenarios.errors import InputError
 from scenarios.models import CATALOG, ModelSpec
@@ -164,15 +167,28 @@ def test_weights_that_cannot_be_quantised_are_named() -> None:
         gpu_engine(narrow, dtype="int4")
 
 
-def test_experts_are_computed() -> None:
-    experts = ModelSpec(
-        "experts", 64, 64, 2, 4, 2, 32, 64, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=48,
+def test_experts_equal_transformers() -> None:
+    spec = ModelSpec(
+        "experts", 64, 64, 2, 4, 2, 32, 64, qk_norm=True, num_experts=8, num_experts_per_tok=3, moe_intermediate_size=48,
         architecture="Qwen3MoeForCausalLM", max_position_embeddings=256,
     )  # fmt: skip
-    alone = serve(gpu_engine(experts, block_size=4), requests(LENGTHS), one_by_one=True)
-    together = serve(gpu_engine(experts, block_size=4, max_num_batched_tokens=40), requests(LENGTHS))
-    for key, row in alone.logits.items():
-        torch.testing.assert_close(together.logits[key], row, atol=1e-4, rtol=0.0)
+    config = transformers.Qwen3MoeConfig(
+        vocab_size=64, hidden_size=64, intermediate_size=64, moe_intermediate_size=48, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=32, num_experts=8, num_experts_per_tok=3, norm_topk_prob=True,
+        decoder_sparse_step=1, rms_norm_eps=spec.rms_norm_eps, max_position_embeddings=256, tie_word_embeddings=False,
+        rope_parameters={"rope_type": "default", "rope_theta": spec.rope_theta},
+    )  # fmt: skip
+    model = transformers.Qwen3MoeForCausalLM(config).eval()
+    model.load_state_dict(to_hugging_face(spec, random_weights(spec, 0)))
+    asked = requests(LENGTHS)
+    served = serve(gpu_engine(spec, block_size=4, max_num_batched_tokens=40), asked)
+    for request in asked:
+        n = request.num_outputs
+        ids = torch.from_numpy(Text(request, spec.vocab_size).first(request.prompt_tokens + n))
+        with torch.inference_mode():
+            expected = model(ids[None]).logits[0, request.prompt_tokens - 1 : -1]
+        found = torch.stack([served.logits[request.index, k] for k in range(n)])
+        torch.testing.assert_close(found, expected, atol=1e-4, rtol=0.0)
 
 
 def test_info_is_json_and_says_what_ran() -> None:
