@@ -70,9 +70,9 @@ def steps_to_shapes(steps: Mapping[str, NDArray[np.int64]]) -> list[StepShape]:
     context is a guess.
     """
     names = ["prefill_sequences", "prefill_tokens", "prefill_attention"]
-    names += ["decode_sequences", "decode_context", "decode_max_context", "sampled"]
+    names += ["decode_sequences", "decode_context", "decode_max_context", "sampled", "draft_tokens"]
     rows = zip(*(steps[name].tolist() for name in names), strict=True)
-    return [StepShape(_chunks(n, q, a), d, c, m, s) for n, q, a, d, c, m, s in rows]
+    return [StepShape(_chunks(n, q, a), *decodes) for n, q, a, *decodes in rows]
 
 
 def steps_to_observations(steps: Mapping[str, NDArray[np.int64]]) -> tuple[Observations, Column]:
