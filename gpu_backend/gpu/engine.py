@@ -104,7 +104,7 @@ class GpuEngine(Engine):
         self.precision = dtype if dtype in QUANTIZED else "auto"
         self.kv_dtype = self.dtype if kv_dtype == "auto" else kv_dtype
         self.temperature = temperature
-        self._check_memory(loaded=decoder is not None)
+        self._check_memory(draft, loaded=decoder is not None)
         self.decoder = self._decoder(model_spec, weights) if decoder is None else decoder
         config = engine_config
         self.tables = BlockTables(config.max_num_seqs, -(-config.max_model_len // config.block_size), self.device)
@@ -291,17 +291,24 @@ class GpuEngine(Engine):
         if self.draft is not None:
             self.draft.warm_up()
 
-    def _check_memory(self, loaded: bool) -> None:
+    def _check_memory(self, draft: ModelSpec | None, loaded: bool) -> None:
         """Weights, KV and what a step needs must fit into the device before anything is allocated."""
+        from gpu_backend.kernels.decode_attention import scratch_size
+
         spec, config = self.spec, self.config
         kv = spec.kv_bytes_per_token(self.kv_dtype) * config.num_gpu_blocks * config.block_size
         if KV_DTYPES[self.kv_dtype] in SCALED:
             kv *= 1 + 4 / spec.head_dim
         weights = 0.0 if loaded else spec.weight_bytes(self.precision if self.precision != "auto" else self.dtype)
+        if draft is not None:
+            kv += draft.kv_bytes_per_token(self.kv_dtype) * config.num_gpu_blocks * config.block_size
+            weights += 0.0 if loaded else draft.weight_bytes(self.dtype)
         size = torch.empty(0, dtype=DTYPES[self.dtype]).element_size()
         widest = spec.hidden_size * 3 + 2 * max(spec.intermediate_size, 1) + spec.q_size * 2 + 2 * spec.kv_size
         logits = config.max_num_seqs * spec.vocab_size * (size + 4)
-        work = config.max_num_batched_tokens * widest * size + logits
+        k = config.num_speculative_tokens
+        splits = scratch_size(config.max_num_seqs * (k + 1), spec.num_heads, spec.head_dim, config.max_model_len) * 4
+        work = config.max_num_batched_tokens * widest * size + logits * (k + 1) + splits
         have = free_memory(self.device)
         if kv + weights + work > have:
             raise InputError(

@@ -129,6 +129,6 @@ class Decoder:
         if step.most_queries:
             self.kernels.prefill_attention(
                 qkv[d:], keys, values, step.tables[d:], step.chunk_starts, step.seq_lens[d:], self.scale, out[d:],
-                spec.num_heads, step.most_queries, key_scales, value_scales,
+                spec.num_heads, step.most_queries, key_scales, value_scales, max_seq_len=self.window,
             )  # fmt: skip
         return out
