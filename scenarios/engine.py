@@ -15,6 +15,7 @@ from scenarios.speculation import Speculation
 from serving.batching import BATCHINGS
 from serving.config import EngineConfig
 from serving.policies import ORDERS
+from serving.speculation import METHODS
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16", "fp8", "int8", "int4"]
 KvDtype = Literal["auto", "float32", "bfloat16", "float16", "fp8", "int8"]
@@ -108,7 +109,8 @@ class Engine(Section):
         """The settings that the scheduler runs with.
 
         Raises:
-            PydanticCustomError: weights that do not fit, a window beyond the model's or beyond the KV memory.
+            PydanticCustomError: weights that do not fit, a window beyond the model's or beyond the KV memory, a draft model of
+                another vocabulary, a budget that cannot hold a row with its drafts.
         """
         preset = PRESETS[self.preset]
         block_size = self.block_size or preset.block_size
@@ -119,9 +121,9 @@ class Engine(Section):
                 f"found {window}, but {model.name} has positions for {model.max_position_embeddings} tokens",
                 "engine", "max_model_len",
             )  # fmt: skip
-        blocks = self.num_gpu_blocks
+        blocks, draft = self.num_gpu_blocks, self._draft_of(model)
         if blocks is None:
-            blocks = kv_blocks(model, hardware, self.weight_dtype, self.kv_dtype, utilization, block_size)
+            blocks = kv_blocks(model, hardware, self.weight_dtype, self.kv_dtype, utilization, block_size, draft)
             capacity = (blocks - 1) * block_size
             if self.max_model_len is not None and capacity < window:
                 raise misplaced(
@@ -137,10 +139,16 @@ class Engine(Section):
                 "model",
             )
         defaults = preset.cpu if hardware.is_cpu else preset.large if hardware.takes_large_batches else preset.small
+        reserve, given = self.scheduler_reserve_full_isl, self.speculation
+        slots = METHODS[given.method].input_slots if given else 0
         budget = self.max_num_batched_tokens
         if budget is None:
-            budget = defaults[1] if self.enable_chunked_prefill else max(defaults[1], window)
-        reserve, given = self.scheduler_reserve_full_isl, self.speculation
+            budget = defaults[1] if self.enable_chunked_prefill else max(defaults[1], window + slots)
+        if given and budget < 1 + given.k + slots:
+            row = f"{1 + given.k} tokens" + (" and one of the draft model's" if slots else "")
+            raise misplaced(
+                f"found {budget}, but a row with its {given.k} drafts takes {row}", "engine", "max_num_batched_tokens"
+            )
         return EngineConfig(
             num_gpu_blocks=blocks,
             block_size=block_size,
@@ -154,29 +162,57 @@ class Engine(Section):
             batching=self.batching,
             scheduler_reserve_full_isl=preset.scheduler_reserve_full_isl if reserve is None else reserve,
             watermark=self.watermark,
-            async_scheduling=self.async_scheduling and not hardware.is_cpu and not (given and given.method == "ngram"),
+            async_scheduling=self.async_scheduling and self.why_synchronous(hardware) is None,
             speculation="none" if given is None else given.method,
             num_speculative_tokens=0 if given is None else given.k,
             speculation_off_above=0 if given is None else given.off_above,
         )
 
+    def why_synchronous(self, hardware: HardwareSpec) -> str | None:
+        """Why scheduling is synchronous whatever the scenario says, as in vLLM; None if it may be either."""
+        if hardware.is_cpu:
+            return f"{hardware.name} is a CPU"
+        if self.speculation is not None and self.speculation.method == "ngram":
+            return "n-gram drafts are looked up in text that is known"
+        return None
+
+    def _draft_of(self, model: ModelSpec) -> ModelSpec | None:
+        """The draft model, if there is one beside `model`."""
+        draft = None if self.speculation is None else self.speculation.draft_model
+        if draft is not None and draft.vocab_size != model.vocab_size:
+            raise misplaced(
+                f"found {draft.name} with {draft.vocab_size} tokens in its vocabulary, but {model.name} has {model.vocab_size}; "
+                "drafts are tokens of both",
+                "engine", "speculation", "draft_model",
+            )  # fmt: skip
+        return draft
+
 
 def kv_blocks(
-    model: ModelSpec, hardware: HardwareSpec, dtype: str, kv_dtype: str, utilization: float, block_size: int
+    model: ModelSpec,
+    hardware: HardwareSpec,
+    dtype: str,
+    kv_dtype: str,
+    utilization: float,
+    block_size: int,
+    draft: ModelSpec | None = None,
 ) -> int:
-    """KV blocks that memory holds, null block included: what the engine may take, less weights and reserve.
+    """KV blocks that memory holds, null block included: what the engine may take, less weights and reserve. A draft model has
+    its weights there too, and its KV in blocks of the same tokens.
 
     Raises:
         PydanticCustomError: not even two blocks fit.
     """
-    weights = model.weight_bytes(dtype)
+    models = [model] if draft is None else [model, draft]
+    weights = sum(m.weight_bytes(dtype) for m in models)
     left = utilization * hardware.memory_bytes - weights - hardware.reserve_bytes
     if hardware.kv_cache_bytes is not None:
         left = min(left, hardware.kv_cache_bytes)
-    blocks = int(left // (block_size * model.kv_bytes_per_token(kv_dtype)))
+    blocks = int(left // (block_size * sum(m.kv_bytes_per_token(kv_dtype) for m in models)))
     if blocks < 2:
+        served = model.name if draft is None else f"{model.name} with {draft.name}"
         raise misplaced(
-            f"{model.name} in {dtype} does not fit: {weights / 1e9:.1f} GB of weights and {hardware.reserve_bytes / 1e9:.1f} GB "
+            f"{served} in {dtype} does not fit: {weights / 1e9:.1f} GB of weights and {hardware.reserve_bytes / 1e9:.1f} GB "
             f"of reserve in {utilization:g} x {hardware.memory_bytes / 1e9:.1f} GB of {hardware.name} leave no room for KV",
             "model",
         )

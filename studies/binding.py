@@ -15,6 +15,7 @@ from serving.plan import StepShape
 from serving.records import Records
 from serving.request import Status
 from sim.cost import CostModel
+from sim.drafting import Drafting
 
 SAMPLES = 240  # steps whose terms are evaluated, at equal distances of busy time: shares to about one percent
 FULL = 0.95  # share of KV blocks from which memory counts as full
@@ -33,11 +34,18 @@ def sampled_shapes(records: Records) -> list[StepShape]:
     return steps_to_shapes({name: column[rows] for name, column in steps.items()})
 
 
-def cost_shares(shapes: Sequence[StepShape], cost: CostModel) -> dict[str, float]:
-    """Mean share of each cost term in the steps of these shapes, largest first."""
+def cost_shares(
+    shapes: Sequence[StepShape], cost: CostModel, drafting: Drafting | None = None, off_above: int = 0
+) -> dict[str, float]:
+    """Mean share of each cost term in the steps of these shapes, largest first.
+
+    drafting: what proposing drafts costs beside `cost`, but for steps in which more than `off_above` requests (if not 0) sample.
+    """
     shares: dict[str, float] = {}
     for shape in shapes:
         terms = cost.terms(shape)
+        if drafting is not None and not 0 < off_above < shape.sampled - shape.draft_tokens:
+            terms = terms | {"drafting": float(drafting.ns(shape))}
         total = sum(terms.values()) or 1.0
         for name, ns in terms.items():
             shares[name] = shares.get(name, 0.0) + ns / total / len(shapes)
@@ -52,7 +60,13 @@ def extrapolated(shapes: Sequence[StepShape], cost: CostModel) -> tuple[float, s
     return reasons.total() / len(shapes), reasons.most_common(1)[0][0]
 
 
-def binding(records: Records, engine: EngineConfig, cost: CostModel | None, duration: float | None) -> dict[str, Any]:
+def binding(
+    records: Records,
+    engine: EngineConfig,
+    cost: CostModel | None,
+    duration: float | None,
+    drafting: Drafting | None = None,
+) -> dict[str, Any]:
     """What binds, JSON-able.
 
     busy: share of the run in which an engine computed. batch: requests that run at once, mean of busy time.
@@ -77,7 +91,7 @@ def binding(records: Records, engine: EngineConfig, cost: CostModel | None, dura
         out["cause"] = _cause(steps, taken * queue, engine)
     if cost is not None:
         shapes = sampled_shapes(records)
-        out["terms"] = cost_shares(shapes, cost)
+        out["terms"] = cost_shares(shapes, cost, drafting, engine.speculation_off_above)
         out["extrapolated"], out["extrapolation"] = extrapolated(shapes, cost)
     seconds = latencies(records)
     for name in ("queue", "ttft"):

@@ -195,7 +195,9 @@ def batch_composition(records: Records, bins: int = 200) -> Figure:
             sums: Array = np.bincount(which, weights=values, minlength=size)[seen]
             return sums / count[seen]
 
-        prefill, decode, mean = (average(v) for v in (steps["prefill_tokens"], steps["decode_sequences"], taken))
+        verified = steps["verify_sequences"] + steps["draft_tokens"]  # newest tokens, and drafts behind them
+        of_prompts, of_answers = steps["prefill_tokens"] - verified, steps["decode_sequences"] + verified
+        prefill, decode, mean = (average(v) for v in (of_prompts, of_answers, taken))
         longest = np.zeros(size)
         np.maximum.at(longest, which, taken)
         most = longest[seen]

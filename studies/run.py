@@ -206,9 +206,8 @@ def describe(
     asked = {o.percentile for o in scenario.objectives if o.percentile is not None}
     figures = summary(records, sorted({*percentiles, *asked}), slo, config, usd_per_hour=price or None)
     profile = getattr(cost, "profile", None)
-    drafts = speculation.described(records, scenario, cost)
-    if drafts is not None:
-        figures["target_steps_per_output_token"] = drafts["steps_per_token"]
+    drafting = None if cost is None else speculation.drafting_of(scenario, cost)
+    why_synchronous = scenario.engine.why_synchronous(scenario.hardware) if scenario.engine.async_scheduling else None
     info: dict[str, Any] = {
         "name": scenario.name,
         "description": scenario.description,
@@ -221,6 +220,7 @@ def describe(
         "replicas": scenario.replicas,
         "router": scenario.router,
         "engine": asdict(config),
+        "resolved": [f"async_scheduling: off, since {why_synchronous}"] if why_synchronous else [],
         "slo": {"ttft": slo.ttft, "tpot": slo.tpot, "e2e": slo.e2e},
         "objectives": [
             {
@@ -236,8 +236,8 @@ def describe(
         "scenario_hash": scenario.hash()[:16],
         "profile_hash": profile.hash() if isinstance(profile, Profile) else None,
         "versions": versions(),
-        "binding": binding(records, config, cost, figures["duration"]),
-        "speculation": drafts,
+        "binding": binding(records, config, cost, figures["duration"], drafting),
+        "speculation": speculation.described(records, scenario, cost),
         "quality": quality.of_scenario(scenario, profile if isinstance(profile, Profile) else None),
     }
     return Run(records, figures, info, scenario.to_yaml(), scenario, cost, workload)

@@ -64,8 +64,8 @@ def drafting_of(scenario: Scenario, cost: CostModel) -> Drafting | None:
 def described(records: Records, scenario: Scenario, cost: CostModel | None) -> dict[str, Any] | None:
     """What became of drafts, JSON-able; None without speculation.
 
-    drafts, accepted: tokens. per_position: share of drafts that stand where all before them do. steps_per_token: rows of the
-    target model that gave tokens, for each token. found: share of those behind the first token that had drafts.
+    drafts, accepted: tokens. per_position: share of drafts that stand where all before them do. found: share of the rows behind
+    the first token that had drafts.
     break_even: the acceptance above which speculation pays at the run's mean batch and context; None without a cost model.
     """
     given = scenario.engine.speculation
@@ -79,14 +79,12 @@ def described(records: Records, scenario: Scenario, cost: CostModel | None) -> d
         positions.append(float((accepted[tried] > i).mean()) if tried.any() else None)
     rows = len(drafts)
     first = len(np.unique(table["request"]))  # every request's first row has no drafts
-    tokens = rows + int(accepted.sum())
     return {
         "method": given.method,
         "k": given.k,
         "drafts": int(drafts.sum()),
         "accepted": int(accepted.sum()),
         "per_position": positions,
-        "steps_per_token": rows / tokens if tokens else None,
         "found": float((drafts > 0).sum()) / (rows - first) if rows > first else None,
         "break_even": None if cost is None else _break_even(records, given, scenario, cost),
     }

@@ -179,7 +179,7 @@ def speculation(run: Run) -> Table:
         ("drafts verified", number(found["drafts"])),
         ("drafts that stood", number(found["accepted"])),
         ("stood, by position", shares),
-        ("target steps per output token", number(found["steps_per_token"])),
+        ("target steps per output token", number(run.summary["target_steps_per_output_token"])),
         ("steps with drafts", percent(found["found"])),
     ]
     note = "a position counts where all drafts before it stood"
@@ -288,8 +288,10 @@ def heading(run: Run) -> str:
 
 
 def about(run: Run) -> list[str]:
-    """What a reader must know beside the heading: what was sent (a trace rewritten, or requests drawn), what was overridden."""
+    """What a reader must know beside the heading: what was sent (a trace rewritten, or requests drawn), what is set otherwise
+    than the scenario says, what was overridden."""
     lines = [f"workload: {run.info['workload']}"] if run.info.get("workload") else []
+    lines += run.info.get("resolved", ())
     if run.info.get("set"):
         lines.append("set: " + ", ".join(run.info["set"]))
     return lines

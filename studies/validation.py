@@ -25,6 +25,7 @@ from studies.binding import binding
 from studies.limits import BEYOND, NOT_MODELLED
 from studies.results import Run
 from studies.run import Clock, Progress, backend, execute, profile_cost, replayed, simulate
+from studies.speculation import drafting_of
 from studies.tables import Table
 
 BATCHINGS = ("chunked", "prefill_first", "static")
@@ -209,7 +210,8 @@ def validate(
     predicted = {name: simulate(variant, workload=workload, cost=cost) for name, variant in queue.items()}
     executed = live[""]
     for run in executed:
-        run.info["binding"] = binding(run.records, scenario.engine_config(), cost, run.summary["duration"])
+        drafting = drafting_of(scenario, cost)
+        run.info["binding"] = binding(run.records, scenario.engine_config(), cost, run.summary["duration"], drafting)
     shown = _variants(list(variants), live, predicted)
     return ValidationReport(
         executed,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from pydantic import ValidationError
 
 import scenarios
 from scenarios import Scenario
@@ -145,3 +146,54 @@ def test_the_roofline_takes_a_sheets_assumptions(build: Build) -> None:
     slow = Roofline(scenario.model, scenario.hardware)
     base = Roofline(scenario.model, hardware("H100"))
     assert slow.step_ns(shape) > base.step_ns(shape) + 0.49e9
+
+
+NGRAM = {"method": "ngram", "k": 4, "acceptance": 0.7}
+DRAFT = {"method": "draft", "k": 4, "acceptance": 0.7, "draft_cost": 0.1}
+
+
+def test_speculation_reaches_the_scheduler(build: Build) -> None:
+    config = build(hardware="H100", engine={"speculation": NGRAM | {"off_above": 32}}).engine_config()
+    assert (config.speculation, config.num_speculative_tokens, config.speculation_off_above) == ("ngram", 4, 32)
+    plain = build(hardware="H100").engine_config()
+    assert (plain.speculation, plain.num_speculative_tokens, plain.async_scheduling) == ("none", 0, False)
+
+
+@pytest.mark.parametrize(
+    ("device", "speculation", "asynchronous"),
+    [("H100", None, True), ("H100", DRAFT, True), ("H100", NGRAM, False), ("cpu", None, False), ("cpu", DRAFT, False)],
+)
+def test_asynchronous_scheduling_is_resolved_as_vllm_does(
+    build: Build, device: str, speculation: dict[str, object] | None, asynchronous: bool
+) -> None:
+    built = build(hardware=device, engine={"async_scheduling": True, "speculation": speculation})
+    assert built.engine_config().async_scheduling == asynchronous
+    assert (built.engine.why_synchronous(built.hardware) is None) == asynchronous
+
+
+def test_a_draft_model_takes_memory_for_weights_and_kv() -> None:
+    big, small, sheet = model("Qwen3-14B"), model("Qwen3-0.6B"), hardware("H100")
+    blocks = kv_blocks(big, sheet, "bfloat16", "bfloat16", 0.9, 16, small)
+    left = 0.9 * sheet.memory_bytes - big.weight_bytes("bfloat16") - small.weight_bytes("bfloat16") - 3.5e9
+    per_token = big.kv_bytes_per_token("bfloat16") + small.kv_bytes_per_token("bfloat16")
+    assert blocks == int(left // (16 * per_token))
+
+
+def test_a_draft_model_of_another_vocabulary_is_refused(build: Build) -> None:
+    draft = {"method": "draft", "acceptance": 0.7, "draft_model": "SmolLM2-135M"}
+    with pytest.raises(ValidationError, match="found SmolLM2-135M with 49152 tokens in its vocabulary, but"):
+        build(hardware="H100", engine={"speculation": draft})
+
+
+@pytest.mark.parametrize(("speculation", "least"), [(NGRAM, 5), (DRAFT, 6)])
+def test_a_budget_that_cannot_hold_a_row_with_its_drafts_is_refused(
+    build: Build, speculation: dict[str, object], least: int
+) -> None:
+    def of(budget: int) -> Scenario:
+        return build(
+            hardware="H100", engine={"speculation": speculation, "max_num_batched_tokens": budget, "max_num_seqs": 2}
+        )
+
+    assert of(least).engine_config().max_num_batched_tokens == least
+    with pytest.raises(ValidationError, match=f"found {least - 1}, but a row with its 4 drafts takes 5 tokens"):
+        of(least - 1)

@@ -11,9 +11,10 @@ import scenarios
 from sim.measured_acceptance import MeasuredAcceptance
 from studies import execute, simulate
 from studies.acceptance import store
+from studies.results import load, load_workload, save
 from studies.run import replayed
 from studies.speculation import acceptance_of, break_even, tokens_per_step
-from studies.tables import every
+from studies.tables import about, every
 
 TEXT = """
 name: drafts
@@ -105,3 +106,45 @@ def test_a_measurement_replaces_an_older_one_of_its_kind() -> None:
     assert twice.hash() != profile.hash()
     with pytest.raises(scenarios.InputError, match="drafts were measured for other"):
         store(one.model_copy(update={"model": "other"}), profile)
+
+
+def test_a_saved_run_keeps_its_drafts_and_replays(tmp_path: Path) -> None:
+    run = simulate(scenario(NGRAM))
+    loaded = load(save(run, tmp_path / "drafts"))
+    assert (loaded.records.verified == run.records.verified).all()
+    assert loaded.summary["spec_decode_acceptance_rate"] == run.summary["spec_decode_acceptance_rate"]
+    assert replayed(loaded, load_workload(tmp_path / "drafts")).identical
+
+
+def test_results_of_before_there_were_drafts_are_read(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    folder = save(simulate(scenario("null")), tmp_path / "plain")
+    assert not (folder / "drafts.parquet").exists()
+    steps = pq.read_table(folder / "steps.parquet")
+    pq.write_table(
+        steps.drop_columns(["verify_sequences", "draft_tokens", "accepted_tokens"]), folder / "steps.parquet"
+    )
+    assert load(folder).records.steps["draft_tokens"].tolist() == [0] * len(steps)
+
+
+def test_drafting_is_a_part_of_busy_time() -> None:
+    terms = simulate(scenario(DRAFT)).info["binding"]["terms"]
+    assert 0 < terms["drafting"] < 0.5
+    assert sum(terms.values()) == pytest.approx(1.0)
+    assert "drafting" not in simulate(scenario(NGRAM)).info["binding"]["terms"]
+
+
+def test_settings_that_are_resolved_otherwise_are_said() -> None:
+    def about_of(hardware: str, speculation: str) -> list[str]:
+        text = TEXT.replace("hardware: cpu", f"hardware: {hardware}").replace(
+            "{max_model_len", "{async_scheduling: true, max_model_len"
+        )
+        one = scenarios.loads(text % speculation, source="test.yaml", base=Path.cwd())
+        run = simulate(one)
+        assert run.info["engine"]["async_scheduling"] == (not run.info["resolved"])
+        return [line for line in about(run) if line.startswith("async")]
+
+    assert about_of("cpu", "null") == ["async_scheduling: off, since cpu is a CPU"]
+    assert about_of("H100", NGRAM) == ["async_scheduling: off, since n-gram drafts are looked up in text that is known"]
+    assert about_of("H100", "null") == about_of("H100", DRAFT) == []
