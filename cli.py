@@ -5,15 +5,37 @@ Everything heavy is imported inside the command that needs it: a simulation of a
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from studies import terminal
+from studies import measuring_commands, terminal
+from studies.options import (
+    Burstiness,
+    Clock,
+    Concurrency,
+    Device,
+    Goodput,
+    InputLen,
+    Json,
+    Limit,
+    Out,
+    OutputLen,
+    Percentiles,
+    Profile,
+    Prompts,
+    Rate,
+    SaveDetailed,
+    SaveResult,
+    ScenarioArg,
+    Seed,
+    Set,
+    Speedup,
+    Trace,
+)
 
 if TYPE_CHECKING:
     from scenarios.schema import Scenario
@@ -27,42 +49,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-
-ScenarioArg = Annotated[str, typer.Argument(metavar="SCENARIO", help="A scenario file, or the name of a shipped one.")]
-Trace = Annotated[Path | None, typer.Option(metavar="FILE", help="Replay this trace instead of generated requests.")]
-Limit = Annotated[int | None, typer.Option(metavar="N", min=1, help="Only the trace's first so many requests.")]
-Speedup = Annotated[float | None, typer.Option(metavar="X", help="Replay the trace so many times faster.")]
-Set = Annotated[
-    list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Override a field; may be repeated.")
-]
-Seed = Annotated[int | None, typer.Option(metavar="N", help="Instead of the scenario's seed.")]
-Out = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="Write a result folder with Parquet, JSON and an HTML report.")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-Device = Annotated[str, typer.Option(metavar="NAME", help="Device that computes: cpu.")]
-Clock = Annotated[
-    str, typer.Option(metavar="NAME", help="device: measured step times advance a simulated clock; wall: real time.")
-]
-Profile = Annotated[
-    str | None, typer.Option(metavar="FILE", help="A measured cost profile, instead of measuring this machine first.")
-]
-# From here on named as in `vllm bench serve`.
-Rate = Annotated[str | None, typer.Option(metavar="RATE", help="Requests per second; inf: all at once.")]
-Burstiness = Annotated[float | None, typer.Option(metavar="X", help="1 is Poisson, below it bursts.")]
-Concurrency = Annotated[int | None, typer.Option(metavar="N", help="Closed loop of so many clients.")]
-Prompts = Annotated[int | None, typer.Option(metavar="N", help="Number of requests.")]
-InputLen = Annotated[int | None, typer.Option("--random-input-len", metavar="N", help="Prompt tokens.")]
-OutputLen = Annotated[int | None, typer.Option("--random-output-len", metavar="N", help="Answer tokens.")]
-Goodput = Annotated[
-    list[str] | None,
-    typer.Option(metavar="LIMITS", help="What requests are promised, in ms: ttft:200 tpot:30 e2el:5000."),
-]
-Percentiles = Annotated[
-    str | None, typer.Option("--metric-percentiles", metavar="P,P", help="Percentiles to report; default 50,90,95,99.")
-]
-SaveResult = Annotated[bool, typer.Option("--save-result", help="Write a result folder out/NAME, as --out does.")]
-SaveDetailed = Annotated[bool, typer.Option("--save-detailed", help="The same, with raw values of each request.")]
 
 APP_OPTIONS = ("--browser.gatherUsageStats=false", "--server.fileWatcherType=none", "--client.toolbarMode=minimal")
 """Nothing leaves this machine, nothing of the server's own development is on offer."""
@@ -99,17 +85,17 @@ def run(
     save_detailed: SaveDetailed = False,
 ) -> None:
     """Simulate a scenario."""
-    from studies import bench_options
+    from studies import bench_options, results
     from studies.run import simulate
 
     wanted = bench_options.percentiles(metric_percentiles)
-    overrides = _bench(
+    overrides = bench_options.joined(
         scenario, trace, set_, request_rate=request_rate, burstiness=burstiness, max_concurrency=max_concurrency,
         num_prompts=num_prompts, random_input_len=input_len, random_output_len=output_len, goodput=goodput or (),
         limit=limit, speedup=speedup,
     )  # fmt: skip
     loaded = _load(scenario, trace, overrides, seed)
-    folder = _folder(out, save_result or save_detailed, loaded.name)
+    folder = results.folder_for(loaded.name, out, save_result or save_detailed)
     with terminal.spinner("simulating"):
         done = simulate(loaded, percentiles=wanted)
     done.info["set"] = overrides
@@ -133,58 +119,20 @@ def execute(
     save_detailed: SaveDetailed = False,
 ) -> None:
     """Execute a scenario on a real engine."""
-    from studies import bench_options
+    from studies import bench_options, results
     from studies.run import execute as run_on
 
     wanted = bench_options.percentiles(metric_percentiles)
-    overrides = _bench(scenario, trace, set_, num_prompts=num_prompts, limit=limit, speedup=speedup)
+    overrides = bench_options.joined(scenario, trace, set_, num_prompts=num_prompts, limit=limit, speedup=speedup)
     loaded = _load(scenario, trace, overrides, seed)
-    folder = _folder(out, save_detailed, loaded.name)
+    folder = results.folder_for(loaded.name, out, save_detailed)
     with terminal.progress_bar() as tell:
         done = run_on(loaded, device=device, clock=clock, percentiles=wanted, progress=tell)  # type: ignore[arg-type]
     done.info["set"] = overrides
     _finish(done, folder, as_json, save_detailed)
 
 
-@app.command()
-def calibrate(
-    model: Annotated[str, typer.Option(metavar="NAME", help="A model of the catalog, or a Hugging Face config.json.")],
-    device: Device = "cpu",
-    clock: Clock = "device",
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The profile's file; default out/profiles/NAME.json.")
-    ] = None,
-    set_: Set = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A coarse grid: about a third of the time.")] = False,
-    repeats: Annotated[int, typer.Option(metavar="N", min=1, help="Measurements of each step shape.")] = 5,
-    as_json: Json = False,
-) -> None:
-    """Measure step costs here: a cost profile."""
-    from scenarios import InputError
-    from studies import profiles
-    from studies.results import check_parent
-    from studies.run import backend
-
-    # The engine's settings bound what is measured: --set engine.max_num_seqs=8 and the like.
-    scenario = profiles.scenario_of(model, set_ or [])
-    target = out or profiles.FOLDER / f"{scenario.model.name}-{device}.json"
-    if target.is_dir():
-        raise InputError(f"--out {target}: a folder, but a profile is a file")
-    check_parent(target)
-    with terminal.progress_bar() as tell:
-        engine = backend(scenario, device, clock)  # type: ignore[arg-type]
-        profile = profiles.measured(
-            scenario, engine, grid="quick" if quick else "standard", repeats=repeats, name=target.stem, progress=tell
-        )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    profile.save(target)
-    if as_json:
-        terminal.print_json(json.loads(profile.model_dump_json(exclude={"measurements"})) | {"file": str(target)})
-        return
-    from studies.tables import profile_table
-
-    terminal.show_tables([profile_table(profile)])
-    terminal.say(f"wrote {target}")
+app.command()(measuring_commands.calibrate)
 
 
 @app.command()
@@ -211,15 +159,16 @@ def validate(
 
     Schedule, step costs, outcome and ranking of policies, each apart."""
     from sim.profile import load_profile
+    from studies import bench_options, results
     from studies.validation import validate as check
 
     if quick and profile:
         from scenarios import InputError
 
         raise InputError("--quick is about calibrating, which --profile replaces; give one of them")
-    overrides = _bench(scenario, trace, set_, num_prompts=num_prompts, limit=limit, speedup=speedup)
+    overrides = bench_options.joined(scenario, trace, set_, num_prompts=num_prompts, limit=limit, speedup=speedup)
     loaded = _load(scenario, trace, overrides, seed)
-    folder = _folder(out, False, loaded.name)
+    folder = results.folder_for(loaded.name, out)
     given = load_profile(profile) if profile else None
     with terminal.progress_bar() as tell:
         found = check(
@@ -239,105 +188,10 @@ def validate(
     terminal.show_tables(found.tables(), [found.sentence])
 
 
-@app.command()
-def quality(
-    model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="smollm2, a .gguf file, or a Hugging Face folder with safetensors.")
-    ],
-    weights: Annotated[
-        str, typer.Option(metavar="P,P", help="Precisions of the weights: int8, int4, fp8.")
-    ] = "int8,int4",
-    kv: Annotated[str, typer.Option(metavar="P,P", help="Precisions of the KV cache: int8, fp8.")] = "int8",
-    text: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Held-out text; default: a shipped one of 1,275 words.")
-    ] = None,
-    window: Annotated[int, typer.Option(metavar="N", min=2, help="Most tokens before one that is predicted.")] = 2048,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the figures as JSON.")] = None,
-    profile: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Store the figures in this cost profile too.")
-    ] = None,
-    device: Device = "cpu",
-    as_json: Json = False,
-) -> None:
-    """Measure what quantisation costs in quality.
-
-    Perplexity, KL divergence and top-1 agreement, against the unquantised model."""
-    from scenarios import InputError
-    from sim.profile import load_profile
-    from studies import quality as qualities
-    from studies.results import check_parent
-
-    if out is not None:
-        if out.is_dir():
-            raise InputError(f"--out {out}: a folder, but the figures are a file")
-        check_parent(out)
-    if profile is not None and not profile.is_file():
-        raise InputError(f"--profile {profile}: there is no such file; servetwin calibrate writes one")
-    given = load_profile(profile) if profile is not None else None
-    with terminal.progress_bar() as tell:
-        found = qualities.measured(
-            model, weights=_names(weights), kv=_names(kv), text=text, window=window, device=device, profile=given,
-            progress=tell,
-        )  # fmt: skip
-    if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        found.save(out)
-        terminal.say(f"wrote {out}")
-    if profile is not None and given is not None:
-        qualities.store(found, given).save(profile)
-        terminal.say(f"wrote {profile}")
-    if as_json:
-        terminal.print_json(found.model_dump())
-        return
-    from studies.tables import quality_table
-
-    terminal.show_tables([quality_table(found)])
+app.command()(measuring_commands.quality)
 
 
-@app.command()
-def acceptance(
-    model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="smollm2, a .gguf file, or a Hugging Face folder with safetensors.")
-    ],
-    method: Annotated[str, typer.Option(metavar="NAME", help="Who proposes drafts: ngram or draft.")] = "ngram",
-    k: Annotated[int, typer.Option("--k", metavar="N", help="Drafts at a time.")] = 4,
-    draft: Annotated[str | None, typer.Option(metavar="MODEL", help="The draft model, for --method draft.")] = None,
-    text: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Text to continue; default: a shipped one of 1,275 words.")
-    ] = None,
-    prompts: Annotated[int, typer.Option(metavar="N", min=2, max=256, help="Pieces of it that are continued.")] = 16,
-    answer: Annotated[int, typer.Option(metavar="N", min=2, help="Tokens of each answer.")] = 96,
-    profile: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Store the figures in this cost profile.")
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Measure how many drafts of speculative decoding stand.
-
-    A real model continues a text; what stands, by position and by request, is what a simulation draws from."""
-    from scenarios import InputError
-    from scenarios.documents import read_text
-    from sim.profile import load_profile
-    from studies import acceptance as acceptances
-    from studies.quality import TEXT, shipped_text
-
-    if profile is not None and not profile.is_file():
-        raise InputError(f"--profile {profile}: there is no such file; servetwin calibrate writes one")
-    given = load_profile(profile) if profile is not None else None
-    with terminal.progress_bar() as tell:
-        found = acceptances.measured(
-            model, shipped_text() if text is None else read_text(text), name=TEXT if text is None else text.name, method=method, k=k, draft=draft, requests=prompts, answer_tokens=answer,
-            progress=tell,
-        )  # fmt: skip
-    if profile is not None and given is not None:
-        acceptances.store(found, given).save(profile)
-        terminal.say(f"wrote {profile}")
-    if as_json:
-        terminal.print_json(found.model_dump())
-        return
-    from studies.tables import acceptance_table
-
-    terminal.show_tables([acceptance_table(found)])
+app.command()(measuring_commands.acceptance)
 
 
 @app.command()
@@ -499,35 +353,6 @@ def _load(scenario: str, trace: Path | None, overrides: list[str], seed: int | N
     import scenarios
 
     return scenarios.load(scenario, overrides=overrides, trace=trace, seed=seed)
-
-
-def _names(listed: str) -> list[str]:
-    """Names of a comma-separated option, each once; none for an empty text or `none`."""
-    names = [name.strip() for name in listed.split(",")]
-    return [] if listed.strip() in ("", "none") else list(dict.fromkeys(names))
-
-
-def _bench(scenario: str, trace: Path | None, given: list[str] | None, **options: Any) -> list[str]:
-    """Overrides of options in vLLM's names; what was given with --set comes last and wins."""
-    if not any(value not in (None, ()) for value in options.values()):
-        return list(given or [])
-    from scenarios import documents
-    from studies import bench_options
-
-    path = Path(scenario)
-    replays = trace is not None or (path.is_file() and bench_options.replays(documents.read_mapping(path)))
-    return [*bench_options.overrides(**options, replays=replays), *(given or [])]
-
-
-def _folder(out: Path | None, save: bool, name: str) -> Path | None:
-    """Where to write results, checked before any work."""
-    if out is None and not save:
-        return None
-    from studies.results import check_target, file_name
-
-    folder = out if out is not None else Path("out") / file_name(name)
-    check_target(folder)
-    return folder
 
 
 def _finish(done: Run, folder: Path | None, as_json: bool, detailed: bool) -> None:

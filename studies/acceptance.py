@@ -2,44 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from calibration.acceptance import fit, watch
+from scenarios.documents import read_text
 from scenarios.errors import InputError
 from serving.config import EngineConfig
 from serving.request import Request
 from sim.measured_acceptance import MeasuredAcceptance
 from sim.profile import Profile
-from studies.quality import TEXT
+from studies.quality import TEXT, shipped_text
+
+if TYPE_CHECKING:
+    from studies.run import Progress
 
 METHODS = ("ngram", "draft")
 
 
 def measured(
     model: str | Path,
-    text: str,
     *,
-    name: str = TEXT,
+    text: Path | None = None,
     method: str = "ngram",
     k: int = 4,
     draft: str | Path | None = None,
     requests: int = 16,
     prompt_tokens: int = 128,
     answer_tokens: int = 96,
-    progress: Callable[[str, float], None] | None = None,
+    profile: Profile | None = None,
+    progress: Progress | None = None,
 ) -> MeasuredAcceptance:
     """Has a model continue pieces of a text, greedily, with drafts, and counts which of them stand.
 
     Args:
         model, draft: what `servetwin quality` takes: a folder, a .gguf file, a packaged model's name.
-        name: of the text. text: cut into `requests` prompts of `prompt_tokens` tokens, from evenly spaced places.
+        text: cut into `requests` prompts of `prompt_tokens` tokens, from evenly spaced places; the shipped one if not given.
         k: most drafts at a time.
+        profile: where the result is meant for; refused before any work if it is of another model.
 
     Raises:
-        InputError: an unknown method, weights that cannot be read, a text that is too short.
+        InputError: an unknown method, a model or text that cannot be used, or torch is not installed.
     """
     if method not in METHODS:
         raise InputError(f"--method: found {method!r}, allowed: {', '.join(METHODS)}")
@@ -47,19 +51,23 @@ def measured(
         raise InputError("--draft: a draft model goes with --method draft, and with that alone")
     if not 1 <= k <= 16:
         raise InputError(f"--k: found {k}, allowed: 1 to 16")
+    content = read_text(text) if text is not None else shipped_text()
     try:
         from gpu_backend.cpu.engine import CpuEngine
-        from gpu_backend.load import load_tokenizer, load_weights
+        from gpu_backend.load import load_weights, open_model, tokenizer_of
         from gpu_backend.tokens import KnownText
     except ModuleNotFoundError as error:
         raise InputError(
             f"measuring acceptance runs the model, and {error.name} is not installed: pip install 'servetwin[gpu]'"
         ) from None
 
-    ids = load_tokenizer(model).encode(text)
+    files = open_model(model)
+    if profile is not None:
+        _check_same_model(profile, files.spec.name)
+    ids = tokenizer_of(files).encode(content)
     if len(ids) < prompt_tokens + 1:
         raise InputError(f"--text: {len(ids)} tokens are too few for prompts of {prompt_tokens}")
-    spec, weights = load_weights(model)
+    spec, weights = load_weights(files)
     options: dict[str, Any] = {}
     if draft is not None:
         options["draft"], options["draft_weights"] = load_weights(draft)
@@ -82,7 +90,7 @@ def measured(
         fitted = fit(k, watch(config, engine, asked, tell))
     except ValueError as error:
         raise InputError(f"{spec.name}: {error}") from None
-    about: dict[str, Any] = {"method": method, "k": k, "model": spec.name, "text": name}
+    about: dict[str, Any] = {"method": method, "k": k, "model": spec.name, "text": TEXT if text is None else text.name}
     if draft is not None:
         about["draft_model"] = options["draft"].name
     return MeasuredAcceptance.model_validate({**about, **asdict(fitted)})
@@ -94,7 +102,11 @@ def store(found: MeasuredAcceptance, profile: Profile) -> Profile:
     Raises:
         InputError: the profile is of another model.
     """
-    if profile.model != found.model:
-        raise InputError(f"profile {profile.name}: is of {profile.model}, and drafts were measured for {found.model}")
+    _check_same_model(profile, found.model)
     kept = [old for old in profile.acceptance if (old.method, old.k) != (found.method, found.k)]
     return profile.model_copy(update={"acceptance": (*kept, found)})
+
+
+def _check_same_model(profile: Profile, model: str) -> None:
+    if profile.model != model:
+        raise InputError(f"profile {profile.name}: is of {profile.model}, and drafts were measured for {model}")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from scenarios import documents
 from scenarios.errors import InputError
 
 SLO_FIELDS = {"ttft": "ttft", "tpot": "tpot", "e2el": "e2e"}
@@ -60,6 +62,15 @@ def overrides(
         if tokens is not None:
             found.append(f"workload.{name}={tokens}")
     return found + [f"slo.{name}={limit}" for name, limit in limits(goodput).items()]
+
+
+def joined(scenario: str, trace: Path | None, given: Sequence[str] | None, **options: Any) -> list[str]:
+    """Overrides of options for a scenario by file or name; what was given with --set comes last and wins."""
+    if not any(value not in (None, ()) for value in options.values()):
+        return list(given or [])
+    path = Path(scenario)
+    of_trace = trace is not None or (path.is_file() and replays(documents.read_mapping(path)))
+    return [*overrides(**options, replays=of_trace), *(given or [])]
 
 
 def _arrivals(rate: str, burstiness: float | None) -> str:

@@ -132,6 +132,15 @@ def check_target(folder: Path | str) -> None:
             raise InputError(f"--out {folder}: holds {others[0]}, which is no part of a result; give a new folder")
 
 
+def folder_for(name: str, out: Path | None, save: bool = False) -> Path | None:
+    """Where the result of a run goes, checked before any work: `out`, or a folder of its name where results are saved; else None."""
+    if out is None and not save:
+        return None
+    folder = out if out is not None else Path("out") / file_name(name)
+    check_target(folder)
+    return folder
+
+
 def check_parent(path: Path) -> None:
     """Raises InputError if nothing can be written beside `path`: better told before the work than after it."""
     if len(path.name.encode()) > LONGEST_NAME:
