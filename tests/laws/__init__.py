@@ -11,6 +11,5 @@
 11. One request on an idle replica: TTFT and E2E are the sum of its step costs.
 12. Costs never fall with tokens, contexts or sequences.
 15. Changing a policy changes nothing that is drawn.
-
-Law 16, decisions equal to vLLM's recorded ones, is tests/conformance.
+16. Decisions equal vLLM's recorded ones; most of its tests are in tests/conformance.
 """
