@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib
+import io
 import json
 import math
 import os
@@ -19,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -123,10 +124,12 @@ class Compiled:
 
     @property
     def instructions(self) -> list[str]:
+        """Names of INSTRUCTIONS that occur."""
         return [name for name, pattern in INSTRUCTIONS.items() if re.search(pattern, self.ptx)]
 
     @property
     def occupancy(self) -> float:
+        """Share of the warps of an SM that are resident, see `occupancy`."""
         return occupancy(self.capability, self.registers, self.shared, self.num_warps)
 
 
@@ -200,23 +203,26 @@ def compile_kernel(
             "compile in a process without it"
         )
     positional, named = ((), args) if isinstance(args, Mapping) else (args, {})
-    with _target(capability):
+    assembled = io.StringIO()
+    with _target(capability), triton.knobs.nvidia.scope(), redirect_stdout(assembled):
+        triton.knobs.nvidia.dump_ptxas_log = True  # Triton prints it.
         kernel = jit_kernel.warmup(
             *positional, **named, **constexprs, grid=(1,), num_warps=num_warps, num_stages=num_stages
         )
-    registers, spills = _resources(kernel.hash, kernel.asm["ptx"])
+    registers, spills = _resources(kernel.hash, kernel.asm["ptx"], assembled.getvalue())
     return Compiled(
         capability, registers, spills, kernel.metadata.shared, num_warps, kernel.asm["ptx"], kernel.asm["cubin"]
     )
 
 
-def _resources(key: str, ptx: str) -> tuple[int, int]:
-    """Registers and spilled bytes, as the assembler that ships with triton reports them; kept beside the cached kernel."""
+def _resources(key: str, ptx: str, log: str) -> tuple[int, int]:
+    """Registers and spilled bytes from the log of the assembler, which is kept beside the cached kernel: a kernel that comes from
+    the cache was not assembled now, and is once more if it was cached without a log."""
     cache = get_cache_manager(key)
-    kept = cache.get_file("resources.log")
-    log = Path(kept).read_text() if kept else _assemble(ptx)
-    if not kept:
-        cache.put(log, "resources.log", binary=False)
+    if "registers" not in log:
+        kept = cache.get_file("resources.log")
+        log = Path(kept).read_text() if kept else _assemble(ptx)
+    cache.put(log, "resources.log", binary=False)
     registers = max(int(n) for n in re.findall(r"Used (\d+) registers", log))
     return registers, sum(int(n) for n in re.findall(r"(\d+) bytes spill", log))
 
@@ -243,6 +249,7 @@ def specialisations() -> list[tuple[str, Specialisation]]:
 
 
 def compile_specialisation(entry: Specialisation, capability: int) -> Compiled:
+    """Compiles a listed launch for chips of that capability."""
     return compile_kernel(
         entry.kernel, entry.args, entry.constexprs, capability, num_warps=entry.num_warps, num_stages=entry.num_stages
     )
@@ -317,6 +324,7 @@ def _line(row: Mapping[str, Any]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Writes or prints the table; the exit code is 1 if anything is wrong with a launch."""
     parser = argparse.ArgumentParser(prog="python -m gpu_backend.kernels.compiled", description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, help="write the table here (markdown)")
     parser.add_argument("--capability", type=int, choices=CAPABILITIES, help="only this one; without it, both")
