@@ -124,6 +124,7 @@ class Bench:
             )
 
     def require(self, holds: bool | torch.Tensor, what: str) -> None:
+        """Notes the problem `what` unless it holds."""
         if not bool(holds):
             self.problems.append(what)
 

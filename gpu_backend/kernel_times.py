@@ -18,6 +18,7 @@ from torch.nn.functional import linear, rms_norm, scaled_dot_product_attention, 
 
 from gpu_backend.ceilings import Call, l2_bytes, seconds_per_call, sets_beyond_l2
 from gpu_backend.kernel_checks import kernel
+from gpu_backend.quantization import quantize
 
 _EPS = 1e-6
 _BLOCK = 16
@@ -217,7 +218,7 @@ def _quantized(device: torch.device, kernels: str, rows: int, inside: int, outsi
     """Beside cuBLAS with the weights in bf16."""
     x = _random(rows, inside, device=device)
     weight = _random(outside, inside, device=device, scale=inside**-0.5)
-    packed = import_module("gpu_backend.quantization").quantize(weight, bits)
+    packed = quantize(weight, bits)
     out = torch.empty(rows, outside, dtype=x.dtype, device=device)
     run = kernel("quantized_linear", kernels)
     return Calls(lambda: run(x, packed, None, out), lambda: linear(x, weight))

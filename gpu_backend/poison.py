@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import torch
 
-_MARGIN = (
-    1 << 18
-)  # bytes on either side; more than a KV block, so that a wrong index reads poison and not another's memory
+_MARGIN = 1 << 18
+"""Bytes on either side: more than a KV block, so that a wrong index reads poison and not another's memory."""
+
 _ONES = 0xFF
 
 

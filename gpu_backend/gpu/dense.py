@@ -29,14 +29,15 @@ def make_dense(
     weight: torch.Tensor,
     bias: torch.Tensor | None,
     dtype: torch.dtype,
-    weights: str,
+    precision: str,
     kernels: KernelSet,
     name: str = "weight",
 ) -> Dense:
-    """A layer of `(out, in)` weights. weights: `auto` for the precision of the activations, int8, or int4. name: for errors."""
+    """A layer of `(out, in)` weights. precision: `auto` for that of the activations, int8, or int4.
+    name: for errors."""
     bias = None if bias is None else bias.to(dtype)
-    if weights in QUANTIZED:
-        packed = quantize(weight, QUANTIZED[weights], name=name)
+    if precision in QUANTIZED:
+        packed = quantize(weight, QUANTIZED[precision], name=name)
         return lambda x: kernels.quantized_linear(x, packed, bias)
     weight = weight.to(dtype)
     return lambda x: kernels.linear(x, weight, bias)

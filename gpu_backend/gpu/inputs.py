@@ -158,7 +158,7 @@ class StepInputs:
         host["seq_lens"][:s] = contexts + tokens
         host["table_rows"][:s] = table_rows
         host["chunk_starts"][: s - decodes + 1] = starts[decodes:] - starts[decodes]
-        self._token_ids(order, starts.tolist(), decodes, texts, unknown, host)
+        _token_ids(order, starts.tolist(), texts, unknown, host)
         sampled, samples = _sampled(order, starts.tolist(), whole=bucket is not None)
         host["samples"][: len(samples)] = samples
         seeds = _seeds(order, tokens, contexts)
@@ -222,26 +222,26 @@ class StepInputs:
             d["seeds"][:t],
         )
 
-    def _token_ids(
-        self,
-        order: list[Scheduled],
-        starts: list[int],
-        decodes: int,
-        texts: Mapping[int, Text],
-        unknown: Mapping[int, int],
-        host: dict[str, np.ndarray],
-    ) -> None:
-        ids, feed = host["token_ids"], host["feed"]
-        feed[: starts[-1]] = -1
-        for row, start in zip(order, starts, strict=False):
-            index = row.request.index
-            if index in unknown:  # the newest token is still on the device; it is the last of this row's
-                feed[start + row.tokens - 1] = unknown[index]
-                if row.tokens > 1:
-                    ids[start : start + row.tokens - 1] = texts[index].row(row.context, row.tokens - 1)
-                ids[start + row.tokens - 1] = 0
-            else:
-                ids[start : start + row.tokens] = texts[index].row(row.context, row.tokens, row.drafts)
+
+def _token_ids(
+    order: list[Scheduled],
+    starts: list[int],
+    texts: Mapping[int, Text],
+    unknown: Mapping[int, int],
+    host: dict[str, np.ndarray],
+) -> None:
+    """Writes the token of each row of the batch, and where the device finds it if the host does not know it yet."""
+    ids, feed = host["token_ids"], host["feed"]
+    feed[: starts[-1]] = -1
+    for row, start in zip(order, starts, strict=False):
+        index = row.request.index
+        if index in unknown:  # the newest token is still on the device; it is the last of this row's
+            feed[start + row.tokens - 1] = unknown[index]
+            if row.tokens > 1:
+                ids[start : start + row.tokens - 1] = texts[index].row(row.context, row.tokens - 1)
+            ids[start + row.tokens - 1] = 0
+        else:
+            ids[start : start + row.tokens] = texts[index].row(row.context, row.tokens, row.drafts)
 
 
 def _sampled(

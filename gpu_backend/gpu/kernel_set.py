@@ -31,7 +31,7 @@ DENSE = ("torch", "triton")
 
 
 def kernel_set(name: str, dense: str = "torch") -> KernelSet:
-    """The functions by name. `dense` says who multiplies unquantised matrices: cuBLAS (torch) or our own kernel.
+    """The functions by name. `dense` says who multiplies unquantised matrices beside triton: cuBLAS (torch) or our own kernel.
 
     Raises:
         InputError: no such set.
@@ -53,7 +53,6 @@ def kernel_set(name: str, dense: str = "torch") -> KernelSet:
         speculative_verify,
     )
 
-    own = torch.nn.functional.linear if dense == "torch" else linear.linear
     if name == "torch":
         return KernelSet(
             "torch",
@@ -75,7 +74,7 @@ def kernel_set(name: str, dense: str = "torch") -> KernelSet:
         silu_mul.silu_mul,
         decode.decode_attention,
         prefill_attention.prefill_attention,
-        own,
+        torch.nn.functional.linear if dense == "torch" else linear.linear,
         quantized_linear.quantized_linear,
         moe.moe,
         sampling.sample,
