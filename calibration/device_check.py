@@ -15,8 +15,9 @@ from pathlib import Path
 
 from calibration import device_table
 from calibration.device_lab import FULL, REDUCED, Size
-from calibration.device_sections import NEEDS, SECTIONS, check_device, profile_of, sections
+from calibration.device_sections import NEEDS, SECTIONS, profile_of, sections
 from calibration.resumable import Budget, Result, Row, earlier, run_section
+from gpu_backend import DEVICES
 from scenarios.errors import InputError
 
 
@@ -46,7 +47,8 @@ def check(device: str, budget_s: float, asked: Sequence[str], out: Path, size: S
     Raises:
         InputError: an unknown device or section, a budget that is none, or a folder that cannot be written.
     """
-    check_device(device)
+    if device not in DEVICES:
+        raise InputError(f"--device: found {device!r}, allowed: {', '.join(DEVICES)}")
     unknown = [name for name in asked if name not in SECTIONS]
     if unknown:
         raise InputError(f"--section: found {unknown[0]!r}, allowed: {', '.join(SECTIONS)}")

@@ -17,7 +17,6 @@ from calibration.calibrate import Calibration
 from calibration.device_lab import PRECISIONS, Lab, Size
 from calibration.measure import grid
 from calibration.resumable import Item, Row, Section
-from scenarios.errors import InputError
 from scenarios.generate import generate
 from scenarios.models import BYTES, ModelSpec
 from scenarios.schema import Scenario
@@ -78,13 +77,13 @@ def _code() -> str:
 
 def _environment(lab: Lab, rows: Mapping[str, Row]) -> Iterator[Item]:
     """What runs; and on a GPU its kernels compiled, by as many processes as there are cores for."""
-    from gpu_backend import ceilings, warm
+    from gpu_backend import ceilings, precompile
 
     yield Item("environment", 1.0, lambda: ceilings.environment(lab.device), lab.absent)
     if lab.device == "cuda":
         spread = max(1, min(6, (os.cpu_count() or 1) // 2))
-        jobs = warm.jobs(lab.size.models, lab.size.engine, PRECISIONS, spread)
-        yield Item("compiled", 60.0, lambda: dict(warm.compile_in_parallel(jobs, lab.device)), lab.absent)
+        jobs = precompile.jobs(lab.size.models, lab.size.engine, PRECISIONS, spread)
+        yield Item("compiled", 60.0, lambda: dict(precompile.compile_in_parallel(jobs, lab.device)), lab.absent)
         lab.compiled = "compiled" in rows
 
 
@@ -163,9 +162,8 @@ def step_floor(
 ) -> dict[str, float]:
     """Bytes that a step must read at least (weights, KV) and FLOP that it must compute, and the seconds of the larger."""
     kept = "bfloat16" if BYTES[weights] < 2 else weights
-    unread = (
-        0.0 if spec.tie_embeddings else spec.vocab_size * spec.hidden_size * BYTES[kept]
-    )  # embeddings are looked up
+    # Embeddings are looked up.
+    unread = 0.0 if spec.tie_embeddings else spec.vocab_size * spec.hidden_size * BYTES[kept]
     context = shape.decode_context + sum(c for _, c in shape.prefill) + shape.tokens
     nbytes = spec.weight_bytes(weights) - unread + context * spec.kv_bytes_per_token(kv)
     head = spec.vocab_size * spec.hidden_size
@@ -193,11 +191,8 @@ def _steps(lab: Lab, done: Mapping[str, Mapping[str, Row]]) -> Iterator[Item]:
                     return row | {"seconds": seconds, "repeats": repeats, **floor, "of_floor": floor["floor"] / seconds}
 
                 # A step costs the host as much again as the device, to draw texts and make up requests.
-                seconds = (
-                    lab.engine_seconds(spec, precision)
-                    + 0.2
-                    + 2e-9 * lab.cost[spec.name].step_ns(shape) * (repeats + 1)
-                )
+                steps = 2e-9 * lab.cost[spec.name].step_ns(shape) * (repeats + 1)
+                seconds = lab.engine_seconds(spec, precision) + 0.2 + steps
                 yield Item(f"{spec.name} {precision}: {name}", seconds, run, lab.absent or _without_ceilings(reached))
 
 
@@ -223,10 +218,6 @@ class _Recorded:
 
     def info(self) -> dict[str, object]:
         return self.described
-
-
-def profile_name(size: Size, dtype: str) -> str:
-    return f"{size.models[-1].name}-{dtype}"
 
 
 def _grid(lab: Lab, rows: Mapping[str, Row]) -> Iterator[Item]:
@@ -258,7 +249,7 @@ def _grid(lab: Lab, rows: Mapping[str, Row]) -> Iterator[Item]:
 
     def fit() -> Row:
         dtype = str(stepper.described["dtype"])
-        made.name = f"{profile_name(size, dtype)} on {stepper.described['device_name']}"
+        made.name = f"{spec.name}-{dtype} on {stepper.described['device_name']}"
         profile = made.profile()
         return {"profile": profile.model_dump(mode="json"), "hash": profile.hash()}
 
@@ -358,9 +349,3 @@ def _plain(figures: Mapping[str, Any]) -> Row:
 def _columns(records: Records) -> Row:
     parts = {"requests": records.requests, "steps": records.steps}
     return {part: {name: column.tolist() for name, column in columns.items()} for part, columns in parts.items()}
-
-
-def check_device(device: str) -> None:
-    """Raises InputError for a device that there cannot be."""
-    if device not in ("cuda", "cpu"):
-        raise InputError(f"--device: found {device!r}, allowed: cuda, cpu")

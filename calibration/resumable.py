@@ -53,6 +53,7 @@ class Result:
 
     @property
     def complete(self) -> bool:
+        """Whether every item that was asked for has a row."""
         return not self.skipped and not self.failed
 
 
@@ -65,6 +66,7 @@ class Budget:
 
     @property
     def left(self) -> float:
+        """Seconds; negative once they are over."""
         return self.seconds - (self._clock() - self._begin)
 
     def too_short(self, seconds: float) -> str | None:

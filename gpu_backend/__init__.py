@@ -27,19 +27,26 @@ def make_engine(
         InputError: torch is missing, or there is no such device here.
     """
     try:
-        import torch
+        import torch  # noqa: F401
     except ModuleNotFoundError as error:
         raise InputError(
             f"executing needs the real engine, and {error.name} is not installed: pip install 'servetwin[gpu]'"
         ) from None
+    check_device(device)
     if device == "cpu":
         from gpu_backend.cpu.engine import CpuEngine
 
         return CpuEngine(model_spec, engine_config, clock="cpu" if clock == "device" else clock, **options)
-    if device != "cuda":
-        raise InputError(f"--device: found {device}. Allowed: {', '.join(DEVICES)}")
-    if not torch.cuda.is_available():
-        raise InputError(f"--device: found cuda, but torch {torch.__version__} sees no CUDA device here. Allowed: cpu")
     from gpu_backend.gpu.engine import GpuEngine
 
     return GpuEngine(model_spec, engine_config, clock=clock, **options)
+
+
+def check_device(device: str) -> None:
+    """Raises InputError for a device that this machine does not have."""
+    import torch
+
+    if device not in DEVICES:
+        raise InputError(f"--device: found {device}. Allowed: {', '.join(DEVICES)}")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise InputError(f"--device: found cuda, but torch {torch.__version__} sees no CUDA device here. Allowed: cpu")

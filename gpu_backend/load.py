@@ -88,17 +88,12 @@ def load_weights(
     return spec, assemble(spec, tensors, files.source, device=device, dtype=dtype)
 
 
-def load_tokenizer(source: str | Path) -> Tokenizer:
+def tokenizer_of(files: HuggingFaceFolder | GgufFile) -> Tokenizer:
     """The tokenizer that comes with a model's files.
 
     Raises:
         InputError: there is none, or one that cannot be read.
     """
-    return tokenizer_of(open_model(source))
-
-
-def tokenizer_of(files: HuggingFaceFolder | GgufFile) -> Tokenizer:
-    """The tokenizer of files that are open already."""
     return from_gguf(files) if isinstance(files, GgufFile) else from_json(files.path / "tokenizer.json")
 
 
@@ -115,11 +110,3 @@ def check_memory(spec: ModelSpec, dtype: torch.dtype, device: torch.device | str
             f"model {spec.name}: {spec.parameters() / 1e9:.2f} billion weights in {str(dtype).removeprefix('torch.')} need "
             f"{needed / 1e9:.1f} GB, and {device} has {have / 1e9:.1f} GB free"
         )
-
-
-def check_device(device: str) -> None:
-    """Raises InputError for a device that this machine does not have."""
-    if device == "cuda" and not torch.cuda.is_available():
-        raise InputError(f"--device: found cuda, but torch {torch.__version__} sees no CUDA device here. Allowed: cpu")
-    if device not in ("cpu", "cuda"):
-        raise InputError(f"--device: found {device}. Allowed: cpu, cuda")

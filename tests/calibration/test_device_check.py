@@ -134,7 +134,7 @@ def test_what_does_not_fit_the_budget_is_named_with_the_reason(
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (["--device", "tpu"], "error: --device: found 'tpu', allowed: cuda, cpu"),
+        (["--device", "tpu"], "error: --device: found 'tpu', allowed: cpu, cuda"),
         (["--section", "moon"], "error: --section: found 'moon', allowed: environment, ceilings, kernels"),
         (["--budget-s", "0"], "error: --budget-s: found 0, allowed: above 0"),
         (["--budget-s", "nan"], "error: --budget-s: found nan, allowed: above 0"),
