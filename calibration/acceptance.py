@@ -91,16 +91,12 @@ def fit(k: int, seen: Verifications) -> Fitted:
         raise ValueError(
             f"no draft was proposed in {len(seen.drafts)} steps: nothing can be said about their acceptance"
         )
-    positions: list[float | None] = []
-    for i in range(k):
-        tried = (seen.drafts > i) & (seen.accepted >= i)
-        positions.append(float((seen.accepted[tried] > i).mean()) if tried.any() else None)
     who = np.unique(seen.request, return_inverse=True)[1]
     successes = np.bincount(who, weights=seen.accepted).astype(np.float64)
     trials = successes + np.bincount(who, weights=seen.accepted < seen.drafts)
     mean, concentration = beta_binomial(successes, trials)
     return Fitted(
-        tuple(positions),
+        per_position(k, seen.drafts, seen.accepted),
         mean,
         concentration,
         float((seen.drafts > 0).mean()),
@@ -108,6 +104,18 @@ def fit(k: int, seen: Verifications) -> Fitted:
         len(successes),
         int((seen.drafts > 0).sum()),
     )
+
+
+def per_position(k: int, drafts: Ints, accepted: Ints) -> tuple[float | None, ...]:
+    """Share of drafts that stand where all before them in their row do, by position `(k,)`; None where none was verified.
+
+    drafts, accepted: of each row `(n,)`.
+    """
+    shares: list[float | None] = []
+    for i in range(k):
+        tried = (drafts > i) & (accepted >= i)
+        shares.append(float((accepted[tried] > i).mean()) if tried.any() else None)
+    return tuple(shares)
 
 
 _CONCENTRATION = (0.5, 1000.0)  # below, requests are all or nothing; above, they are alike

@@ -25,7 +25,7 @@ class BetaAcceptance(Section):
     concentration: Annotated[float, Field(gt=0, le=1e6, strict=False)]
 
 
-Acceptance = Share | tuple[Share, ...] | BetaAcceptance
+AcceptanceRate = Share | tuple[Share, ...] | BetaAcceptance
 """One share for every draft, one a position in the row (the last holds for those behind), or a distribution over requests."""
 
 
@@ -53,8 +53,8 @@ class Speculation(Section):
 
     method: Literal["ngram", "draft"]
     k: int = Field(default=4, ge=1, le=16)
-    acceptance: Annotated[Acceptance | None, BeforeValidator(_listed)] = None
-    by_tenant: Mapping[str, Annotated[Acceptance, BeforeValidator(_listed)]] = Field(default_factory=dict)
+    acceptance: Annotated[AcceptanceRate | None, BeforeValidator(_listed)] = None
+    by_tenant: Mapping[str, Annotated[AcceptanceRate, BeforeValidator(_listed)]] = Field(default_factory=dict)
     found: Annotated[float | None, Field(gt=0, le=1, strict=False)] = None
     draft_model: Annotated[
         ModelSpec | None,
@@ -83,7 +83,7 @@ class Speculation(Section):
 
 def draw_rates(
     given: Speculation,
-    fallback: Acceptance,
+    fallback: AcceptanceRate,
     tenant: NDArray[np.int64],
     tenants: tuple[str, ...],
     draws: np.random.Generator,

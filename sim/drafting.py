@@ -9,11 +9,12 @@ from sim.cost import CostModel
 
 
 class Drafting(Protocol):
-    """ns(shape): time that the proposer takes after a step of that shape, for every request that sampled in it."""
+    """Who proposes, as far as it costs time. name: for reports."""
 
     name: str
 
-    def ns(self, shape: StepShape) -> int: ...
+    def ns(self, shape: StepShape) -> int:
+        """Time that proposing takes after a step of that shape, for every request that sampled in it."""
 
 
 class DraftModel:

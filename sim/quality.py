@@ -13,7 +13,7 @@ UNQUANTISED = "unquantised"
 QUANTISED = ("int8", "int4", "fp8")
 """Precisions of weights that lose something; of a KV cache int8 and fp8."""
 
-Positive = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -30,9 +30,9 @@ class Loss(_Part):
 
     weights: str
     kv: str
-    perplexity: Positive
-    mean_kl: Positive
-    p99_kl: Positive
+    perplexity: NonNegative
+    mean_kl: NonNegative
+    p99_kl: NonNegative
     top1_agreement: Share
 
 
@@ -46,7 +46,7 @@ class Quality(_Part):
     schema_version: Literal[1] = 1
     model: str
     reference: str
-    reference_perplexity: Positive
+    reference_perplexity: NonNegative
     text: str
     text_hash: str
     tokens: Annotated[int, Field(ge=1)]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq
 
+from calibration.acceptance import per_position
 from scenarios.errors import InputError
 from scenarios.generate import Streams
 from scenarios.schema import Scenario
@@ -73,10 +74,6 @@ def described(records: Records, scenario: Scenario, cost: CostModel | None) -> d
         return None
     table = {name: records.verified[:, i] for i, name in enumerate(VERIFIED_COLUMNS)}
     drafts, accepted = table["drafts"], table["accepted"]
-    positions = []
-    for i in range(given.k):
-        tried = (drafts > i) & (accepted >= i)
-        positions.append(float((accepted[tried] > i).mean()) if tried.any() else None)
     rows = len(drafts)
     first = len(np.unique(table["request"]))  # every request's first row has no drafts
     return {
@@ -84,7 +81,7 @@ def described(records: Records, scenario: Scenario, cost: CostModel | None) -> d
         "k": given.k,
         "drafts": int(drafts.sum()),
         "accepted": int(accepted.sum()),
-        "per_position": positions,
+        "per_position": list(per_position(given.k, drafts, accepted)),
         "found": float((drafts > 0).sum()) / (rows - first) if rows > first else None,
         "break_even": None if cost is None else _break_even(records, given, scenario, cost),
     }
