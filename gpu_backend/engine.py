@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu_backend.scratch import scratch_plan
-from gpu_backend.speculation import Acceptance, leading_matches, prompt_lookup
+from gpu_backend.speculation import leading_matches, prompt_lookup
 from gpu_backend.tokens import Text
 from scenarios.errors import InputError
 from scenarios.models import ModelSpec
 from serving.config import EngineConfig
 from serving.plan import Scheduled, StepPlan, StepResult, StepShape
+from sim.acceptance import Acceptance
 
 ANSWERS = ("forced", "sampled")
 

@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import numpy as np
 
 from gpu_backend.tokens import Tokens
 from serving.config import EngineConfig
 from serving.plan import Scheduled
-from serving.request import Request
-
-
-class Acceptance(Protocol):
-    """Answers given beforehand, where the answers' text is forced (`sim.acceptance` has them)."""
-
-    def accepted(self, request: Request, drafts: int) -> int:
-        """How many of the drafts that are verified now stand."""
-
-    def proposed(self, request: Request, outputs: int) -> int:
-        """How many drafts are found once the request has so many answer tokens."""
 
 
 def prompt_lookup(ids: Tokens, k: int, longest: int = 4, shortest: int = 2) -> Tokens:
@@ -67,4 +54,5 @@ class NextToken:
         self.token = np.array([token], dtype=np.int64)
 
     def row(self, context: int, tokens: int, drafts: int = 0) -> Tokens:
+        """Called as `Text.row`; the token, whatever is asked for."""
         return self.token

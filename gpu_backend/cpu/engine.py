@@ -18,12 +18,13 @@ from gpu_backend.cpu.kernels import Kernels
 from gpu_backend.cpu.linear import DTYPES, choose_dtype
 from gpu_backend.cpu.model import KVCache, Model
 from gpu_backend.engine import Engine
-from gpu_backend.speculation import Acceptance, NextToken, one_further
+from gpu_backend.speculation import NextToken, one_further
 from gpu_backend.weights import Weights, check_supported, random_weights
 from scenarios.errors import InputError
 from scenarios.models import ModelSpec
 from serving.config import EngineConfig
 from serving.plan import Scheduled, StepPlan, StepResult, StepShape
+from sim.acceptance import Acceptance
 
 # "cpu": what the computing thread consumed, so that neighbours on a shared machine count little. The process's own time
 # would add what other threads do meanwhile, e.g. redrawing a progress bar.

@@ -23,12 +23,13 @@ from gpu_backend.gpu.kv_cache import KV_DTYPES, SCALED, KVCache
 from gpu_backend.gpu.model import Decoder
 from gpu_backend.gpu.runner import Runner
 from gpu_backend.memory import free_memory
-from gpu_backend.speculation import Acceptance, one_further
+from gpu_backend.speculation import one_further
 from gpu_backend.weights import Weights, check_supported, random_weights
 from scenarios.errors import InputError
 from scenarios.models import ModelSpec
 from serving.config import EngineConfig
 from serving.plan import Scheduled, StepPlan, StepResult, StepShape
+from sim.acceptance import Acceptance
 
 CLOCKS = ("device", "wall")
 
@@ -144,8 +145,8 @@ class GpuEngine(Engine):
             decoder,
             KVCache(decoder.spec, config.num_gpu_blocks, config.block_size, kv_dtype, self.device),
             self.tables,
-            most_tokens=config.max_num_batched_tokens
-            + config.max_num_seqs,  # a draft model may be a token a request behind
+            # A draft model may be a token a request behind.
+            most_tokens=config.max_num_batched_tokens + config.max_num_seqs,
             most_sequences=config.max_num_seqs,
             block_size=config.block_size,
             queries=queries,
