@@ -40,7 +40,6 @@ def log_exponential(bits):
 @triton.jit
 def sortable(x, SHIFT: tl.constexpr):
     """float32 to an int32 of the same order, without the SHIFT bits that its 16-bit origin has no use for; both zeros are one."""
-    x = tl.to_tensor(x)
     bits = tl.where(x == 0.0, 0.0, x).to(tl.int32, bitcast=True)
     return (bits ^ ((bits >> 31) & 0x7FFFFFFF)) >> SHIFT
 
