@@ -16,6 +16,7 @@ from scenarios.errors import InputError
 from scenarios.models import ModelSpec
 from serving.config import EngineConfig
 from serving.plan import Scheduled, StepPlan, StepResult, StepShape
+from serving.request import Status
 from sim.acceptance import Acceptance
 
 ANSWERS = ("forced", "sampled")
@@ -117,9 +118,14 @@ class Engine(ABC):
     def _take_texts(self, plan: StepPlan) -> None:
         """Has the text of everyone in the plan; done before the clock starts, as a client sends text, not keys."""
         if len(self._texts) > 2 * len(plan.scheduled) + 64 and self.answers == "forced":
-            # Who comes back after long is drawn again, the same.
-            present = {row.request.index for row in plan.scheduled}
-            self._texts = {index: text for index, text in self._texts.items() if index in present}
+            # Who comes back after long is drawn again, the same; but who runs may have drafts, and who is in flight is needed yet.
+            plans = [plan, *(before for before, _ in self._in_flight)]
+            needed = {row.request.index for one in plans for row in one.scheduled}
+            self._texts = {
+                index: text
+                for index, text in self._texts.items()
+                if index in needed or text.request.status is Status.RUNNING
+            }
         for row in plan.scheduled:
             text = self._texts.get(row.request.index)
             if text is None or text.request is not row.request:

@@ -133,6 +133,56 @@ def test_forced_acceptance_is_that_which_was_given(make: Make) -> None:
         assert request.num_outputs == 24 + request.index
 
 
+class Found:
+    """Three drafts after every step, of which two stand."""
+
+    def accepted(self, request: Request, drafts: int) -> int:
+        return min(drafts, 2)
+
+    def proposed(self, request: Request, outputs: int) -> int:
+        return 3
+
+
+def test_drafts_of_those_who_wait_for_a_step_are_kept() -> None:
+    """The budget leaves somebody out while so many others are done that texts are thrown away."""
+    config = replace(
+        CONFIG,
+        num_gpu_blocks=1000,
+        max_num_seqs=128,
+        max_num_batched_tokens=512,
+        speculation="ngram",
+        num_speculative_tokens=3,
+    )
+    engine, scheduler = cpu(config, acceptance=Found()), Scheduler(config)
+    many = [Request(i, ((f"p{i}", 3),), 40 if i < 2 else 1, output_key=f"out:{i}") for i in range(100)]
+    for request in many:
+        scheduler.add(request)
+    plan = scheduler.schedule()
+    engine.submit(plan)
+    result = engine.collect()
+    scheduler.update(plan, result.accepted, result.proposed)
+    plan = scheduler.schedule()
+    assert [row.drafts for row in plan.scheduled] == [3, 3]
+    plan.scheduled, left_out = plan.scheduled[:1], plan.scheduled[1]
+    engine.submit(plan)
+    engine.collect()
+    plan.scheduled = [left_out]
+    engine.submit(plan)
+    assert [len(tokens) for tokens in (engine.collect().tokens or {}).values()] == [3]
+
+
+def test_those_in_flight_keep_their_text() -> None:
+    """Of a hundred, all but one end in the step in flight; the next one is decided, and throws texts away, before."""
+    config = replace(CONFIG, num_gpu_blocks=1000, max_num_seqs=128, max_num_batched_tokens=512, async_scheduling=True)
+    engine, scheduler = gpu(config), Scheduler(config)
+    for i in range(100):
+        scheduler.add(Request(i, ((f"p{i}", 3),), 1 if i else 9, output_key=f"out:{i}"))
+    first = scheduler.schedule()
+    engine.submit(first)
+    engine.submit(scheduler.schedule())
+    assert len(engine.collect().tokens or {}) == 100
+
+
 def test_a_temperature_keeps_drafts_and_tokens_consistent() -> None:
     """With a temperature the text differs, but what is said is what is fed: a draft that stands is the token said."""
     config = replace(CONFIG, speculation="ngram", num_speculative_tokens=3)
