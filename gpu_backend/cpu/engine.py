@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gpu_backend.batch import prepare
+from gpu_backend.cpu.batch import prepare
 from gpu_backend.cpu.kernels import Kernels
 from gpu_backend.cpu.linear import DTYPES, choose_dtype
 from gpu_backend.cpu.model import KVCache, Model

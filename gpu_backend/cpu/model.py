@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from gpu_backend.batch import Batch, Chunk
+from gpu_backend.cpu.batch import Batch, Chunk
 from gpu_backend.cpu.kernels import Kernels, best_kernels
 from gpu_backend.cpu.linear import PACKED, TILE, Linear, make_linear, padded_rows, row_counts
 from gpu_backend.rope import rope_table

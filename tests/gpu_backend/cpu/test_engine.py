@@ -8,8 +8,8 @@ import time
 import pytest
 import torch
 
-from gpu_backend import batch as batch_module
 from gpu_backend import make_engine
+from gpu_backend.cpu import batch as batch_module
 from gpu_backend.cpu.engine import CpuEngine
 from gpu_backend.cpu.kernels import TORCH, best_kernels
 from gpu_backend.cpu.linear import PACKED, _packed, choose_dtype, make_linear, padded_rows, row_counts
