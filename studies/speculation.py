@@ -32,7 +32,9 @@ def acceptance_of(scenario: Scenario, workload: Workload, profile: Profile | Non
     if given is None:
         return None
     fallback, found = given.acceptance, given.found
-    measured = next((m for m in profile.acceptance if m.method == given.method), None) if profile is not None else None
+    of_method = [m for m in profile.acceptance if m.method == given.method] if profile is not None else []
+    # The chance of one draft hardly depends on how many are proposed: the nearest k serves.
+    measured = min(of_method, key=lambda m: (abs(m.k - given.k), m.k), default=None)
     if measured is not None:
         if fallback is None:
             fallback = BetaAcceptance(mean=measured.mean, concentration=measured.concentration)

@@ -148,3 +148,18 @@ def test_settings_that_are_resolved_otherwise_are_said() -> None:
     assert about_of("cpu", "null") == ["async_scheduling: off, since cpu is a CPU"]
     assert about_of("H100", NGRAM) == ["async_scheduling: off, since n-gram drafts are looked up in text that is known"]
     assert about_of("H100", "null") == about_of("H100", DRAFT) == []
+
+
+def test_the_measurement_of_the_nearest_k_is_used() -> None:
+    from sim.profile import load_profile
+
+    profile = load_profile("cpu-avx2-qwen3-tiny")
+    for k, mean in ((2, 0.2), (4, 0.999)):
+        measured = MeasuredAcceptance(
+            method="ngram", k=k, model=profile.model, text="t", per_position=(0.5,) * k, mean=mean, concentration=1e6,
+            found=0.4, steps_per_token=0.9, requests=4, verifications=20,
+        )  # fmt: skip
+        profile = store(measured, profile)
+    silent = scenario("{method: ngram, k: 3}"), scenario("{method: ngram, k: 5}")
+    near = [acceptance_of(one, scenarios.generate(one), profile) for one in silent]
+    assert [round(each.rates[0][0], 1) for each in near if each is not None] == [0.2, 1.0]
