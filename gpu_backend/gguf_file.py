@@ -152,6 +152,8 @@ class GgufFile:
         """Dimensions as the metadata state them; a model of the catalog is known by them and gets its name."""
         number = self._number
         hidden, heads = number("{arch}.embedding_length"), number("{arch}.attention.head_count")
+        if heads < 1:
+            raise InputError(f"{self.path}: metadata attention.head_count: found {heads}, at least 1 is needed")
         experts = number("{arch}.expert_count", 0)
         if experts and self.architecture == "llama":
             raise InputError(f"{self.path}: llama with {experts} experts (Mixtral) is not read")

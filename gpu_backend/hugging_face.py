@@ -74,6 +74,12 @@ def check_shapes(spec: ModelSpec, found: Mapping[str, Stored], source: str) -> N
     Raises:
         InputError: a tensor is missing, of another shape, or has no place in the model.
     """
+    fused = any(name.endswith(".experts.gate_up_proj") for name in found)
+    for what, n in (("layers", spec.num_layers), ("experts", 0 if fused else spec.num_experts)):
+        if n > len(found):  # each has tensors of its own: so many need not be named one by one
+            raise InputError(
+                f"{source}: the config says {n} {what} for {spec.name}, but only {len(found)} tensors were found"
+            )
     expected = expected_shapes(spec, found)
     missing = [name for name in expected if name not in found]
     if missing:

@@ -45,6 +45,7 @@ def read_config(path: Path) -> ModelSpec:
 
 def from_config(config: Mapping[str, Any], source: str, name: str) -> ModelSpec:
     """The model that a Hugging Face config describes, called `name` unless the config says `_name_or_path`."""
+    _check_kinds(config, source)
     architectures = config.get("architectures") or [""]
     architecture = str(architectures[0])
     reason = why_not_modelled(config, architecture)
@@ -58,8 +59,11 @@ def from_config(config: Mapping[str, Any], source: str, name: str) -> ModelSpec:
         )
     number = _reader(config, source)
     hidden, heads = number("hidden_size"), number("num_attention_heads")
+    if not heads:
+        raise InputError(f"{source}: num_attention_heads: found 0, at least 1 is needed")
     experts = number("num_experts", number("num_local_experts", 0))
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    _check_kinds(rope, source)
     theta = config.get("rope_theta", rope.get("rope_theta", 10000.0))
     scaling = rope if rope.get("rope_type", rope.get("type", "default")) != "default" else None
     fields: dict[str, Any] = {
@@ -112,6 +116,24 @@ def why_not_modelled(config: Mapping[str, Any], architecture: str) -> str | None
     if config.get("quantization_config"):
         return "weights quantised in the checkpoint; take the plain config and set engine.dtype"
     return None
+
+
+_KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
+    "architectures": (list, "a list"),
+    "layer_types": (list, "a list"),
+    "rope_parameters": (dict, "an object"),
+    "rope_scaling": (dict, "an object"),
+    "rope_theta": ((int, float), "a number"),
+    "rms_norm_eps": ((int, float), "a number"),
+    "decoder_sparse_step": (int, "a whole number"),
+}
+
+
+def _check_kinds(config: Mapping[str, Any], source: str) -> None:
+    for field, (kind, called) in _KINDS.items():
+        value = config.get(field)
+        if value is not None and not isinstance(value, kind):
+            raise InputError(f"{source}: {field}: found {value!r}, but {called} is needed")
 
 
 def _reader(config: Mapping[str, Any], source: str) -> Callable[..., int]:

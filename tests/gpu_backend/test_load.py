@@ -301,6 +301,9 @@ def test_a_config_that_does_not_match_the_weights_is_refused(folder: Path, tmp_p
     copied(folder, tmp_path, num_hidden_layers=3)
     with pytest.raises(InputError, match=r"layers\.2\.input_layernorm\.weight: is missing \(and 8 more\)"):
         load_weights(changed)
+    copied(folder, tmp_path, num_hidden_layers=10**30)
+    with pytest.raises(InputError, match=r"says 10{30} layers for \S+, but only \d+ tensors were found"):
+        load_weights(changed)
     copied(folder, tmp_path, num_hidden_layers=1)
     with pytest.raises(InputError, match=r"layers\.1\S* \(and 8 more\): .* no place for it"):
         load_weights(changed)

@@ -134,6 +134,24 @@ def test_unusable_config_is_refused(changes: dict[str, Any], reason: str) -> Non
         from_config(LLAMA | changes, "config.json", "mine")
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_attention_heads": 0}, "num_attention_heads: found 0, at least 1"),
+        ({"rms_norm_eps": "x"}, "rms_norm_eps: found 'x', but a number"),
+        ({"rope_theta": []}, r"rope_theta: found \[\], but a number"),
+        ({"rope_parameters": {"rope_theta": "x"}}, "rope_theta: found 'x', but a number"),
+        ({"rope_parameters": 3}, "rope_parameters: found 3, but an object"),
+        ({"layer_types": 3}, "layer_types: found 3, but a list"),
+        ({"architectures": 3}, "architectures: found 3, but a list"),
+        ({"decoder_sparse_step": "x"}, "decoder_sparse_step: found 'x', but a whole number"),
+    ],
+)
+def test_a_config_with_a_field_of_another_kind_is_refused(changes: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        from_config(LLAMA | changes, "config.json", "mine")
+
+
 def test_broken_json_names_its_line(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     file.write_text('{\n "hidden_size": 5,\n')
