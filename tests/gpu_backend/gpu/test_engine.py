@@ -55,8 +55,8 @@ def run(engine: GpuEngine | CpuEngine, asked: list[Request]) -> tuple[dict[int, 
     while scheduler.has_work:
         plan = scheduler.schedule()
         engine.submit(plan)
-        for index, token in (engine.collect().tokens or {}).items():
-            said[index].append(token)
+        for index, tokens in (engine.collect().tokens or {}).items():
+            said[index] += tokens
         scheduler.update(plan)
         plans.append(plan)
     return said, plans
@@ -98,6 +98,33 @@ def test_greedy_tokens_are_the_same_on_every_path(
     assert said == said_plainly
     if "num_gpu_blocks" in settings:
         assert any(plan.preempted for plan in plans), "nothing was preempted: the case is not what it claims"
+
+
+@pytest.mark.parametrize("graphs", [False, True])
+def test_a_step_that_starts_before_its_tokens_are_known_says_the_same(
+    said_plainly: dict[int, list[int]], graphs: bool
+) -> None:
+    """Asynchronous scheduling: two plans in flight; the second finds the first one's tokens on the device."""
+    engine = gpu_engine(TINY, answers="sampled", graphs=graphs, async_scheduling=True, max_num_batched_tokens=24)
+    scheduler, asked = Scheduler(engine.config), requests(FEW)
+    said: dict[int, list[int]] = {request.index: [] for request in asked}
+    for request in asked:
+        scheduler.add(request)
+    flying: list[StepPlan] = []
+    overlapped = 0
+    while scheduler.has_work or flying:
+        plan = scheduler.schedule() if scheduler.has_work else None
+        if plan is not None and plan.scheduled:
+            engine.submit(plan)
+            flying.append(plan)
+        overlapped += len(flying) == 2
+        if len(flying) == 2 or plan is None or not plan.scheduled:
+            done = flying.pop(0)
+            for index, tokens in (engine.collect().tokens or {}).items():
+                said[index] += tokens
+            scheduler.update(done)
+    assert overlapped > 3
+    assert {i: said[i][: len(tokens)] for i, tokens in said_plainly.items()} == said_plainly
 
 
 @pytest.mark.parametrize("kernels", ["torch", "triton"])
