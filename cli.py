@@ -152,7 +152,9 @@ def validate(
     ] = 3,
     num_prompts: Prompts = None,
     profile: Profile = None,
-    ranking: Annotated[bool, typer.Option(help="Also rank six policies (executes each of them).")] = True,
+    ranking: Annotated[
+        bool, typer.Option(help="Also rank six policies (two with drafts or asynchronous scheduling); executes each.")
+    ] = True,
     quick: Annotated[bool, typer.Option("--quick", help="Calibrate on a coarse grid.")] = False,
 ) -> None:
     """Compare executions with the simulation.

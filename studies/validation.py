@@ -284,9 +284,11 @@ def write(found: ValidationReport, folder: Path) -> Path:
 
 
 def variants_of(scenario: Scenario) -> dict[str, Scenario]:
-    """Three batchings with and without prefix cache; all else, and every drawn request, the same."""
+    """Three batchings with and without prefix cache; all else, and every drawn request, the same. Only the first is modelled with
+    drafts or asynchronous scheduling."""
     found = {}
-    for batching in BATCHINGS:
+    works_ahead = scenario.engine.speculation is not None or scenario.engine.async_scheduling
+    for batching in BATCHINGS[:1] if works_ahead else BATCHINGS:
         for cache in (True, False):
             section = scenario.engine.model_copy(update={"batching": batching, "enable_prefix_caching": cache})
             name = f"{batching}, prefix cache {'on' if cache else 'off'}"

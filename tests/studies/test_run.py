@@ -101,6 +101,14 @@ def test_six_variants_share_every_drawn_request(scenario):
         np.testing.assert_array_equal(other.prompt_tokens, drawn[0].prompt_tokens)
 
 
+def test_variants_of_a_scenario_with_drafts_are_those_that_a_scenario_may_say() -> None:
+    given = ["engine.speculation={method: ngram, acceptance: 0.5}"]
+    variants = variants_of(scenarios.load("demo", overrides=given))
+    assert list(variants) == ["chunked, prefix cache on", "chunked, prefix cache off"]
+    for variant in variants.values():
+        type(variant).model_validate(variant.model_dump(exclude_none=True))
+
+
 def test_compared_scenarios_keep_their_own_columns(scenario):
     found = compare([scenario, scenario.model_copy(update={"name": "other"}), scenario])
     assert list(found.runs) == ["demo", "other", "demo (2)"]
