@@ -48,7 +48,8 @@ def measured(
     if method not in METHODS:
         raise InputError(f"--method: found {method!r}, allowed: {', '.join(METHODS)}")
     if (method == "draft") != (draft is not None):
-        raise InputError("--draft: a draft model goes with --method draft, and with that alone")
+        needs = "--method draft needs --draft MODEL" if draft is None else "--draft is for --method draft alone"
+        raise InputError(f"--method: found {method}; {needs}")
     if not 1 <= k <= 16:
         raise InputError(f"--k: found {k}, allowed: 1 to 16")
     content = read_text(text) if text is not None else shipped_text()

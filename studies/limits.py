@@ -3,6 +3,7 @@
 NOT_MODELLED = (
     "tokenisation, detokenisation and the network between client and engine",
     "tensor, pipeline and expert parallelism; prefill and decode on separate machines",
+    "host time that asynchronous scheduling hides: it changes when a step is decided, not what a step costs",
     "preemption by swapping, KV offloading to host memory",
     "LoRA adapters, multimodal inputs, sampling parameters, structured (grammar-guided) output, pooling models",
     "MLA, sliding-window and hybrid attention (a model that needs them is refused)",

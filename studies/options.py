@@ -19,7 +19,7 @@ Out = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Write a result folder with Parquet, JSON and an HTML report.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-Device = Annotated[str, typer.Option(metavar="NAME", help="Device that computes: cpu.")]
+Device = Annotated[str, typer.Option(metavar="NAME", help="Device that computes: cpu or cuda.")]
 Clock = Annotated[
     str, typer.Option(metavar="NAME", help="device: measured step times advance a simulated clock; wall: real time.")
 ]

@@ -162,6 +162,17 @@ def backend(
     from gpu_backend import make_engine
 
     section = scenario.engine
+    if device == "cpu":
+        for field in ("dtype", "kv_cache_dtype"):
+            if getattr(section, field) not in ("auto", "float32", "bfloat16"):
+                raise InputError(
+                    f"engine.{field}: found {getattr(section, field)}, but the CPU engine computes in float32 and bfloat16 only; "
+                    f"simulate it (servetwin run), or execute it with --device cuda"
+                )
+    if section.speculation is not None and section.speculation.draft_cost is not None:
+        raise InputError(
+            "engine.speculation.draft_cost: is for simulations; an execution needs engine.speculation.draft_model"
+        )
     options: dict[str, Any] = {}
     if section.speculation is not None:
         profile = load_profile(str(scenario.cost.profile)) if scenario.cost.source == "profile" else None

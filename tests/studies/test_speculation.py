@@ -163,3 +163,17 @@ def test_the_measurement_of_the_nearest_k_is_used() -> None:
     silent = scenario("{method: ngram, k: 3}"), scenario("{method: ngram, k: 5}")
     near = [acceptance_of(one, scenarios.generate(one), profile) for one in silent]
     assert [round(each.rates[0][0], 1) for each in near if each is not None] == [0.2, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("engine", "message"),
+    [
+        (f"speculation: {DRAFT}", r"engine.speculation.draft_cost: is for simulations"),
+        ("dtype: int8", r"engine.dtype: found int8, but the CPU engine computes in float32 and bfloat16 only"),
+        ("kv_cache_dtype: int8", r"engine.kv_cache_dtype: found int8, but the CPU engine"),
+    ],
+)
+def test_what_only_a_simulation_can_do_is_refused_by_its_field(engine: str, message: str) -> None:
+    asked = scenarios.loads(TEXT.replace("speculation: %s", engine), source="test.yaml", base=Path.cwd())
+    with pytest.raises(scenarios.InputError, match=message):
+        execute(asked)
