@@ -153,6 +153,9 @@ def test_a_device_that_is_not_there_is_told_and_nothing_is_measured(
     from gpu_backend import ceilings
 
     monkeypatch.setattr(ceilings, "is_there", lambda device: False)
+    assert main(["--device", "cuda", "--section", "kernels", "--out", str(tmp_path)]) == 2
+    assert "sees no CUDA device here" in capsys.readouterr().err
+    (tmp_path / "environment.json").write_text("{}")  # as if something had been measured elsewhere
     assert main(["--device", "cuda", "--section", "kernels", "--out", str(tmp_path)]) == 1
     said = capsys.readouterr().out
     assert "there is no cuda device here" in said
