@@ -47,7 +47,8 @@ class StepShape(NamedTuple):
 class Scheduled:
     """One row of a plan: `tokens` more of `request`, whose first `context` tokens have their KV; `samples` says whether
     a token comes out. The last `drafts` of the tokens are drafts to be verified; `padded` ones nobody proposed: they give the
-    step a uniform shape, and none of them stands."""
+    step a uniform shape, and none of them stands. Under asynchronous scheduling `context` counts drafts in flight as if they
+    stood."""
 
     request: Request
     tokens: int
