@@ -117,15 +117,8 @@ class Engine(ABC):
 
     def _take_texts(self, plan: StepPlan) -> None:
         """Has the text of everyone in the plan; done before the clock starts, as a client sends text, not keys."""
-        if len(self._texts) > 2 * len(plan.scheduled) + 64 and self.answers == "forced":
-            # Who comes back after long is drawn again, the same; but who runs may have drafts, and who is in flight is needed yet.
-            plans = [plan, *(before for before, _ in self._in_flight)]
-            needed = {row.request.index for one in plans for row in one.scheduled}
-            self._texts = {
-                index: text
-                for index, text in self._texts.items()
-                if index in needed or text.request.status is Status.RUNNING
-            }
+        if len(self._texts) > 2 * len(plan.scheduled) + 64:
+            self._forget_texts(plan)
         for row in plan.scheduled:
             text = self._texts.get(row.request.index)
             if text is None or text.request is not row.request:
@@ -135,6 +128,15 @@ class Engine(ABC):
         for request, hit_tokens, _ in plan.admitted:  # what was proposed to it before a preemption is lost
             self._texts[request.index].drop_drafts()
             self._drafted[request.index] = hit_tokens
+
+    def _forget_texts(self, plan: StepPlan) -> None:
+        """Keeps the texts of those in this plan or in flight, and of those who run, whose drafts may wait for a step. A forced
+        answer is drawn again, the same, for who comes back after long; a sampled one is kept until its request has ended."""
+        plans = [plan, *(before for before, _ in self._in_flight)]
+        needed = {row.request.index for one in plans for row in one.scheduled}
+        kept = (Status.RUNNING,) if self.answers == "forced" else (Status.RUNNING, Status.PREEMPTED)
+        self._texts = {i: text for i, text in self._texts.items() if i in needed or text.request.status in kept}
+        self._drafted = {i: seen for i, seen in self._drafted.items() if i in self._texts}
 
     def _settle(self, plan: StepPlan, samplers: list[tuple[Scheduled, int]], picks: NDArray[np.int64]) -> StepResult:
         """What sampled rows come to: which drafts stand, the new tokens, and the drafts for the next step.

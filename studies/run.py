@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict
 from importlib import metadata
@@ -282,13 +283,14 @@ class _Counted:
     """An executor that tells what it did."""
 
     def __init__(self, executor: Executor, told: _Told) -> None:
-        self._executor, self._told, self._sampled = executor, told, 0
+        self._executor, self._told = executor, told
+        self._sampled: deque[int] = deque()  # of the plans in flight
 
     def submit(self, plan: StepPlan) -> None:
-        self._sampled = plan.shape.sampled
+        self._sampled.append(plan.shape.sampled)
         self._executor.submit(plan)
 
     def collect(self) -> StepResult:
         result = self._executor.collect()
-        self._told.add(self._sampled)
+        self._told.add(self._sampled.popleft())
         return result

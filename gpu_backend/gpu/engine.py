@@ -8,7 +8,6 @@ from __future__ import annotations
 import platform
 import time
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -37,12 +36,28 @@ _SIZES = (1, 2, 15, 16, 17, 48, 65, 128, 129, 500, 512, 2000, 2048, 8192)
 """Tokens of steps that are run before serving: all kinds of integers, and all regimes of the dense kernels."""
 
 
+class _Moment:
+    """A moment of a step on a device: when its stream gets there, or on a CPU now. host: the host's time of it, ns."""
+
+    def __init__(self, device: torch.device, clock: str) -> None:
+        self.host = time.thread_time_ns() if clock == "device" else time.perf_counter_ns()
+        self.event = torch.cuda.Event(enable_timing=True) if device.type == "cuda" else None
+        if self.event is not None:
+            self.event.record()
+
+    def wait(self) -> None:
+        """Until the device has come so far: steps that were launched after it may still run."""
+        if self.event is not None:
+            self.event.synchronize()
+
+
 @dataclass
 class _Launched:
     filled: Filled
     picks: torch.Tensor  # pinned: valid once `done`
-    start: Any
-    done: Any
+    submitted: _Moment
+    start: _Moment  # of the device's work
+    done: _Moment
 
 
 class GpuEngine(Engine):
@@ -159,19 +174,18 @@ class GpuEngine(Engine):
     # --- what `Engine` asks for ---
 
     def _launch(self, plan: StepPlan) -> _Launched:
-        start = self._now()
+        submitted = start = self._now()
 
         def begins() -> None:
             nonlocal start
-            if self._cuda and self.clock == "device":  # else the device would be seen waiting for the host
-                start = self._now()
+            start = self._now()
 
         filled = self.runner.run(plan.scheduled, self._texts, self._unknown(), begins)
         if self.temperature and any(row.drafts for row, _ in filled.sampled):
             self._verify(filled)
         picks = torch.empty(filled.sampled_rows, dtype=torch.int64, pin_memory=self._cuda)
         picks.copy_(self.runner.sampled[: len(picks)], non_blocking=True)
-        return _Launched(filled, picks, start, self._now())
+        return _Launched(filled, picks, submitted, start, self._now())
 
     def _unknown(self) -> dict[int, int]:
         """Where on the device the tokens are that the step in flight samples: by request index."""
@@ -203,19 +217,18 @@ class GpuEngine(Engine):
         seeds = self.runner.inputs.on_device["seeds"][where[:, 0]]
         placed = torch.from_numpy(drafts).to(self.device), torch.from_numpy(lengths).to(self.device)
         self.decoder.kernels.verify(placed[0], placed[1], None, target, seeds, said, stand)
-        # Rows behind the last token that stands keep what was sampled there: nobody reads them.
-        columns = torch.arange(k + 1, device=self.device)
-        valid = columns <= stand.unsqueeze(1)
-        self.runner.sampled[where[valid]] = said[valid]
+        # Rows behind the last token that stands keep what was sampled there: what is written for them goes to the spare place.
+        behind = torch.arange(k + 1, device=self.device) > stand.unsqueeze(1)
+        where = where.masked_fill(behind, len(self.runner.sampled) - 1)
+        self.runner.sampled.index_copy_(0, where.view(-1), said.view(-1))
 
     def _finish(self, plan: StepPlan, launched: _Launched) -> StepResult:
-        self._wait(launched.done)
+        launched.done.wait()
         result = self._settle(plan, launched.filled.sampled, launched.picks.numpy())
-        done = launched.done
         if self.draft is not None:
-            done = self._now()
-            self._wait(done)
-        return replace(result, duration_ns=self._between(launched.start, done))
+            launched.done = self._now()
+            launched.done.wait()
+        return replace(result, duration_ns=self._duration(launched))
 
     def logits(self, plan: StepPlan) -> dict[int, torch.Tensor]:
         """Computes a plan like a step and returns float32 logits `(vocabulary,)` by request index instead of tokens."""
@@ -253,27 +266,16 @@ class GpuEngine(Engine):
     def _cuda(self) -> bool:
         return self.device.type == "cuda"
 
-    def _now(self) -> Any:
-        if self._cuda and self.clock == "device":
-            event = torch.cuda.Event(enable_timing=True)
-            event.record()
-            return event
-        return time.perf_counter_ns() if self.clock == "wall" else time.thread_time_ns()
+    def _now(self) -> _Moment:
+        return _Moment(self.device, self.clock)
 
-    def _wait(self, moment: Any) -> None:
-        if self._cuda:
-            if self.clock == "device":
-                moment.synchronize()
-            else:
-                torch.cuda.current_stream().synchronize()
-
-    def _between(self, start: Any, end: Any) -> int:
-        """ns that the clock counts for a step that has been waited for."""
-        if self._cuda and self.clock == "device":
-            return round(start.elapsed_time(end) * 1e6)
-        if self.clock == "wall" and self._cuda:
-            end = time.perf_counter_ns()
-        return int(end - start)
+    def _duration(self, launched: _Launched) -> int:
+        """ns that the clock counts for a step that has been waited for. The device is not seen waiting for the host."""
+        if self.clock == "wall":
+            return time.perf_counter_ns() - launched.submitted.host
+        if launched.start.event is not None and launched.done.event is not None:
+            return round(launched.start.event.elapsed_time(launched.done.event) * 1e6)
+        return launched.done.host - launched.submitted.host
 
     # --- before serving ---
 

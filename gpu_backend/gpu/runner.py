@@ -45,7 +45,7 @@ class Runner:
         self.decoder, self.cache, self.device, self.feeds = decoder, cache, device, feeds
         rows = max(most_tokens, most_sequences * max(queries))
         self.inputs = StepInputs(rows, most_sequences, tables, block_size, device)
-        self.sampled = torch.zeros(rows, dtype=torch.int64, device=device)
+        self.sampled = torch.zeros(rows + 1, dtype=torch.int64, device=device)  # the last place is spare
         self._temperature = torch.full((rows,), temperature, device=device)
         self._top_k = torch.zeros(rows, dtype=torch.int32, device=device)
         self._top_p = torch.ones(rows, device=device)

@@ -220,3 +220,12 @@ def test_what_does_not_go_together_is_refused() -> None:
     small = replace(DRAFT, vocab_size=60)
     with pytest.raises(InputError, match="vocabulary of 60"):
         cpu(replace(CONFIG, speculation="draft", num_speculative_tokens=3), answers="sampled", draft=small)
+
+
+def test_what_ended_requests_said_is_forgotten() -> None:
+    engine = cpu(replace(CONFIG, speculation="draft", num_speculative_tokens=3), answers="sampled", draft=DRAFT)
+    requests = [Request(i, ((f"p{i}", 3),), 2, output_key=f"out:{i}") for i in range(200)]
+    said, _, _ = run(engine, requests)
+    assert all(len(tokens) == 2 for tokens in said.values())
+    assert len(engine._texts) <= 3 * CONFIG.max_num_seqs + 64
+    assert engine._drafted.keys() <= engine._texts.keys()
