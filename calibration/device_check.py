@@ -105,7 +105,7 @@ def _with_needs(asked: Sequence[str]) -> set[str]:
 
 def _kernels_wrong(result: Result | None) -> str | None:
     """What is wrong with the kernels, or not known; None if every one was checked and is correct."""
-    from gpu_backend.kernel_checks import LAUNCHERS
+    from gpu_backend.checks.kernel_checks import LAUNCHERS
 
     if result is None:
         return "not checked (--section kernels)"

@@ -70,7 +70,7 @@ class Lab:
     """The device, and the one engine that its memory holds at a time."""
 
     def __init__(self, device: str, size: Size) -> None:
-        from gpu_backend import ceilings
+        from gpu_backend.checks import ceilings
 
         self.device, self.size = device, size
         self.is_there: bool = ceilings.is_there(device)
@@ -88,7 +88,7 @@ class Lab:
     def engine(self, spec: ModelSpec, precision: str) -> GpuEngine:
         """The engine of that model with weights in that precision; the one before it is dropped."""
         if self._engine is None or self._held != (spec.name, precision):
-            from gpu_backend.ceilings import release
+            from gpu_backend.checks.ceilings import release
             from gpu_backend.gpu.engine import GpuEngine
 
             self._engine = self._held = None

@@ -77,7 +77,7 @@ def _code() -> str:
 
 def _environment(lab: Lab, rows: Mapping[str, Row]) -> Iterator[Item]:
     """What runs; and on a GPU its kernels compiled, by as many processes as there are cores for."""
-    from gpu_backend import ceilings, precompile
+    from gpu_backend.checks import ceilings, precompile
 
     yield Item("environment", 1.0, lambda: ceilings.environment(lab.device), lab.absent)
     if lab.device == "cuda":
@@ -88,7 +88,7 @@ def _environment(lab: Lab, rows: Mapping[str, Row]) -> Iterator[Item]:
 
 
 def _ceilings(lab: Lab) -> Iterator[Item]:
-    from gpu_backend import ceilings
+    from gpu_backend.checks import ceilings
 
     size, seconds = lab.size, 3.0 if lab.device == "cuda" else 1.0
     yield Item("copy", seconds, lambda: ceilings.copy_bandwidth(lab.device, size.copy_bytes), lab.absent)
@@ -96,7 +96,7 @@ def _ceilings(lab: Lab) -> Iterator[Item]:
 
 
 def _kernels(lab: Lab) -> Iterator[Item]:
-    from gpu_backend.kernel_cases import checks
+    from gpu_backend.checks.kernel_cases import checks
 
     on_gpu = lab.device == "cuda"
     for check in checks("full" if on_gpu else "interpreted" if lab.kernels == "triton" else "small"):
@@ -110,8 +110,8 @@ def _kernels(lab: Lab) -> Iterator[Item]:
 
 
 def _kernel_times(lab: Lab, done: Mapping[str, Mapping[str, Row]]) -> Iterator[Item]:
-    from gpu_backend.ceilings import release
-    from gpu_backend.kernel_times import seconds_of, timings
+    from gpu_backend.checks.ceilings import release
+    from gpu_backend.checks.kernel_times import seconds_of, timings
 
     reached = _reached(done)
     for timing in timings(small=lab.device != "cuda"):

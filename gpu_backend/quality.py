@@ -14,15 +14,12 @@ from itertools import pairwise
 import torch
 from torch.nn.functional import linear, rms_norm, scaled_dot_product_attention, silu
 
-from gpu_backend.quantization import dequantize, quantize
+from gpu_backend.quantization import FP8_MOST, INT8_MOST, absmax_scaled, dequantize, quantize
 from gpu_backend.rope import rope_table
 from gpu_backend.weights import LayerWeights, Weights, check_supported
 from scenarios.errors import InputError
 from scenarios.models import ModelSpec
 from sim.quality import UNQUANTISED, Loss
-
-FP8_MOST = 448.0
-"""Largest number of float8_e4m3fn."""
 
 FEWEST_TOKENS = 129
 """Of a text: the 99th percentile of fewer than 128 predictions says nothing."""
@@ -32,21 +29,14 @@ _ROWS = 256  # rows of logits at a time: of a vocabulary of 150,000 they are 150
 Rounding = Callable[[torch.Tensor], torch.Tensor]
 
 
-def _absmax_scaled(x: torch.Tensor, most: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """The values in units of the scale of their row (last dimension), and the scale."""
-    scale = x.abs().amax(-1, keepdim=True) / most
-    scale = torch.where(scale == 0, torch.ones_like(scale), scale)
-    return x / scale, scale
-
-
 def _eight_bits(x: torch.Tensor) -> torch.Tensor:
-    units, scale = _absmax_scaled(x, 127.0)
-    return units.round() * scale
+    units, scale = absmax_scaled(x, INT8_MOST)
+    return units.round() * scale.unsqueeze(-1)
 
 
 def _float8(x: torch.Tensor) -> torch.Tensor:
-    units, scale = _absmax_scaled(x, FP8_MOST)
-    return units.to(torch.float8_e4m3fn).to(x.dtype) * scale
+    units, scale = absmax_scaled(x, FP8_MOST)
+    return units.to(torch.float8_e4m3fn).to(x.dtype) * scale.unsqueeze(-1)
 
 
 WEIGHT_ROUNDINGS: dict[str, Rounding] = {

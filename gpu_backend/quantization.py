@@ -29,6 +29,9 @@ SLICE = 64
 GROUPS = (128, 64)
 """Group sizes of int4: multiples of a slice, so that a slice has one scale."""
 
+INT8_MOST, FP8_MOST = 127.0, 448.0
+"""Largest numbers used of int8, and of float8_e4m3fn."""
+
 _TILE = 1 << 23  # weights that are packed or unpacked at a time: 32 MB a temporary
 
 
@@ -157,10 +160,17 @@ def _row_tiles(rows: int, inputs: int) -> Iterator[slice]:
         yield slice(first, min(rows, first + step))
 
 
-def _eight(w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    scale = w.abs().amax(1) / 127.0
+def absmax_scaled(x: torch.Tensor, most: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """The values in units of the scale of their row (last dimension), in -most..most, and the scales without that dimension: absmax
+    over `most`, 1 for a row of zeros."""
+    scale = x.abs().amax(-1) / most
     scale = torch.where(scale == 0, torch.ones_like(scale), scale)
-    return (w / scale[:, None]).round().clamp(-127, 127).to(torch.int32), scale
+    return (x / scale.unsqueeze(-1)).clamp(-most, most), scale
+
+
+def _eight(w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    units, scale = absmax_scaled(w, INT8_MOST)
+    return units.round().to(torch.int32), scale
 
 
 def _four(w: torch.Tensor, symmetric: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

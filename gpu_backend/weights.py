@@ -1,4 +1,4 @@
-"""Weights of a decoder in memory, and drawn ones: timing does not depend on values. `gpu_backend.load` reads real ones."""
+"""Weights of a decoder in memory, and drawn ones: timing does not depend on values. `gpu_backend.model_files.load` reads real ones."""
 
 from __future__ import annotations
 

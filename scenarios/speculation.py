@@ -13,6 +13,7 @@ from scenarios import models as model_catalog
 from scenarios.errors import misplaced
 from scenarios.fields import Section
 from scenarios.models import ModelSpec
+from serving.speculation import MOST_DRAFTS
 
 Share = Annotated[float, Field(ge=0, le=1, strict=False)]
 
@@ -52,7 +53,7 @@ class Speculation(Section):
     """
 
     method: Literal["ngram", "draft"]
-    k: int = Field(default=4, ge=1, le=16)
+    k: int = Field(default=4, ge=1, le=MOST_DRAFTS)
     acceptance: Annotated[AcceptanceRate | None, BeforeValidator(_listed)] = None
     by_tenant: Mapping[str, Annotated[AcceptanceRate, BeforeValidator(_listed)]] = Field(default_factory=dict)
     found: Annotated[float | None, Field(gt=0, le=1, strict=False)] = None

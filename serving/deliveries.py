@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.records import VERIFIED_COLUMNS, Records
+from serving.records import DRAFT_COLUMNS, Records
 
 Column = NDArray[np.int64]
 
@@ -43,7 +43,7 @@ class TokenTimes(Protocol):
 
 def token_times(records: Records) -> TokenTimes:
     """Token times of a run, however they are known."""
-    return LoggedDeliveries(records) if len(records.verified) else Deliveries(records)
+    return LoggedDeliveries(records) if len(records.drafts) else Deliveries(records)
 
 
 class LoggedDeliveries:
@@ -52,7 +52,7 @@ class LoggedDeliveries:
     reconstructed = 0
 
     def __init__(self, records: Records) -> None:
-        rows = records.verified[np.argsort(records.verified[:, _REQUEST], kind="stable")]  # steps stay in order
+        rows = records.drafts[np.argsort(records.drafts[:, _REQUEST], kind="stable")]  # steps stay in order
         steps = records.steps
         ends = np.zeros(len(rows), dtype=np.int64)
         for replica in np.unique(rows[:, _REPLICA]):
@@ -83,7 +83,7 @@ class LoggedDeliveries:
 
 
 _REPLICA, _STEP, _REQUEST, _ACCEPTED = (
-    VERIFIED_COLUMNS.index(name) for name in ("replica", "step", "request", "accepted")
+    DRAFT_COLUMNS.index(name) for name in ("replica", "step", "request", "accepted")
 )
 
 

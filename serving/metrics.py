@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from serving.config import EngineConfig
 from serving.deliveries import token_times
-from serving.records import VERIFIED_COLUMNS, Records
+from serving.records import DRAFT_COLUMNS, Records
 from serving.request import Status
 
 Floats = NDArray[np.float64]
@@ -184,7 +184,7 @@ def summary(
         else:
             _describe(out, refused, name, samples[name], percentiles, None)
     _throughput(out, refused, records, slo)
-    if len(records.verified):
+    if len(records.drafts):
         _drafts(out, refused, records)
     tpot = out["mean_tpot_ms"]
     _put(out, refused, "output_token_throughput_per_user", 1e3 / tpot if tpot else None, "no TPOT is defined")
@@ -323,7 +323,7 @@ def _throughput(out: dict[str, Any], refused: dict[str, str], records: Records, 
 
 def _drafts(out: dict[str, Any], refused: dict[str, str], records: Records) -> None:
     """What became of drafts, dummies left out. A verification yields what stands of its drafts, and one token more."""
-    columns = dict(zip(VERIFIED_COLUMNS, records.verified.T, strict=True))
+    columns = dict(zip(DRAFT_COLUMNS, records.drafts.T, strict=True))
     drafts, accepted = int(columns["drafts"].sum()), int(columns["accepted"].sum())
     verifications = int((columns["drafts"] > 0).sum())
     out["spec_decode_num_drafts"] = verifications

@@ -53,8 +53,8 @@ STEP_COLUMNS = (
     "draft_tokens",
     "accepted_tokens",
 )
-DRAFT_COLUMNS = STEP_COLUMNS[-3:]
-VERIFIED_COLUMNS = ("replica", "step", "request", "drafts", "accepted", "proposed")
+STEP_DRAFT_COLUMNS = STEP_COLUMNS[-3:]
+DRAFT_COLUMNS = ("replica", "step", "request", "drafts", "accepted", "proposed")
 
 
 # `Struct.pack` converts integers several times faster than `array.extend`.
@@ -124,7 +124,7 @@ class StepLog:
 
     `leaps` holds rows of `_LEAP`; `end_ns` and `kv_blocks` one value a step; `visible`, `preempted`, `aborted` hold pairs
     (step, request index) in order: which requests the engine first saw before that step was decided, and so on.
-    `drafted` holds, of each step with drafts, its number and DRAFT_COLUMNS; `verified` the rest of VERIFIED_COLUMNS of each row
+    `drafted` holds, of each step with drafts, its number and STEP_DRAFT_COLUMNS; `drafts` the rest of DRAFT_COLUMNS of each row
     that gave tokens, if the engine `speculates`.
 
     Appending to a list is fast and to an array compact: new values go to lists, and `spill` moves them on now and then.
@@ -142,7 +142,7 @@ class StepLog:
         self.preempted: list[int] = []
         self.aborted: list[int] = []
         self.drafted = array("q")
-        self.verified = array("q")
+        self.drafts = array("q")
         self.spilled = {name: array("q") for name in ("end_ns", "kv_blocks", "visible")}
 
     def add(
@@ -179,7 +179,7 @@ class StepLog:
                 drafts = 0 if row.padded else row.drafts
                 stand = min(accepted.get(request.index, 0), drafts)
                 found = min(proposed.get(request.index, 0), plan.propose)
-                self.verified.extend((plan.step, request.index, drafts, stand, found))
+                self.drafts.extend((plan.step, request.index, drafts, stand, found))
                 stood += stand
         if verifying:
             self.drafted.extend((plan.step, verifying, plan.shape.draft_tokens, stood))
@@ -225,8 +225,8 @@ class StepLog:
         columns["end_ns"] = end
         columns["kv_blocks"] = np.array(self.spilled["kv_blocks"], dtype=np.int64)
         columns["replica"] = np.full(total, self.replica, dtype=np.int64)
-        drafted = np.array(self.drafted, dtype=np.int64).reshape(-1, 1 + len(DRAFT_COLUMNS))
-        for i, name in enumerate(DRAFT_COLUMNS, 1):
+        drafted = np.array(self.drafted, dtype=np.int64).reshape(-1, 1 + len(STEP_DRAFT_COLUMNS))
+        for i, name in enumerate(STEP_DRAFT_COLUMNS, 1):
             columns[name] = np.zeros(total, dtype=np.int64)
             columns[name][drafted[:, 0]] = drafted[:, i]  # a step's number is its row
         return {name: columns[name] for name in STEP_COLUMNS}
@@ -238,7 +238,7 @@ class Records:
 
     requests, steps: columns as above, steps of all replicas one after another.
     visible, preempted, aborted: int64 `(events, 3)`: replica, step, request index, in the order in which they happened.
-    verified: int64 `(rows, 6)`, VERIFIED_COLUMNS of each row that gave tokens, where the engine speculates; `drafts` without
+    drafts: int64 `(rows, 6)`, DRAFT_COLUMNS of each row that gave tokens, where the engine speculates; `drafts` without
         dummies, `proposed` for the next step. In the order of steps.
     info: how it was run (way, clock, seed, versions, ...), JSON-able.
     tenants: names behind the tenant codes; tenant, session: int64 `(n,)` per request, -1 for none.
@@ -253,7 +253,7 @@ class Records:
     session: Column
     tenants: tuple[str, ...] = ()
     info: dict[str, object] = field(default_factory=dict)
-    verified: Column = field(default_factory=lambda: np.empty((0, len(VERIFIED_COLUMNS)), dtype=np.int64))
+    drafts: Column = field(default_factory=lambda: np.empty((0, len(DRAFT_COLUMNS)), dtype=np.int64))
 
     @property
     def submitted(self) -> NDArray[np.bool_]:
@@ -297,5 +297,5 @@ def gather(
         session=session,
         tenants=tenants,
         info=info,
-        verified=events("verified", len(VERIFIED_COLUMNS) - 1),
+        drafts=events("drafts", len(DRAFT_COLUMNS) - 1),
     )

@@ -24,6 +24,9 @@ class Method:
     lookahead: bool = False
 
 
+MOST_DRAFTS = 16
+"""Most drafts at a time: far beyond what pays, and what the kernels verify in one pass."""
+
 METHODS: dict[str, Method] = {
     "none": Method(),
     "ngram": Method(),  # looked up in the request's own text

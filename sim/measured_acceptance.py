@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from serving.speculation import MOST_DRAFTS
+
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -22,7 +24,7 @@ class MeasuredAcceptance(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     method: Literal["ngram", "draft"]
-    k: Annotated[int, Field(ge=1, le=16)]
+    k: Annotated[int, Field(ge=1, le=MOST_DRAFTS)]
     model: str
     draft_model: str | None = None
     text: str

@@ -58,7 +58,7 @@ class _Drafts:
 
     def __init__(self, records: Records, number: int) -> None:
         self.rows: dict[int, list[tuple[int, int, int]]] = {}
-        for replica, step, request, _, accepted, proposed in records.verified.tolist():
+        for replica, step, request, _, accepted, proposed in records.drafts.tolist():
             if replica == number:
                 self.rows.setdefault(step, []).append((request, accepted, proposed))
 
@@ -88,7 +88,7 @@ def replay(records: Records, workload: Workload, engine: EngineConfig, *, router
         for kind, recorded, now in (
             ("requests", records.requests, again.requests),
             ("steps", records.steps, again.steps),
-            ("drafts", {"rows": records.verified}, {"rows": again.verified}),
+            ("drafts", {"rows": records.drafts}, {"rows": again.drafts}),
         ):
             for name, column in recorded.items():
                 if not np.array_equal(now[name], column):

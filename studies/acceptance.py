@@ -11,6 +11,7 @@ from scenarios.documents import read_text
 from scenarios.errors import InputError
 from serving.config import EngineConfig
 from serving.request import Request
+from serving.speculation import METHODS, MOST_DRAFTS
 from sim.measured_acceptance import MeasuredAcceptance
 from sim.profile import Profile
 from studies.quality import TEXT, shipped_text
@@ -18,7 +19,7 @@ from studies.quality import TEXT, shipped_text
 if TYPE_CHECKING:
     from studies.run import Progress
 
-METHODS = ("ngram", "draft")
+PROPOSERS = tuple(method for method in METHODS if method != "none")
 
 
 def measured(
@@ -45,17 +46,17 @@ def measured(
     Raises:
         InputError: an unknown method, a model or text that cannot be used, or torch is not installed.
     """
-    if method not in METHODS:
-        raise InputError(f"--method: found {method!r}, allowed: {', '.join(METHODS)}")
+    if method not in PROPOSERS:
+        raise InputError(f"--method: found {method!r}, allowed: {', '.join(PROPOSERS)}")
     if (method == "draft") != (draft is not None):
         needs = "--method draft needs --draft MODEL" if draft is None else "--draft is for --method draft alone"
         raise InputError(f"--method: found {method}; {needs}")
-    if not 1 <= k <= 16:
-        raise InputError(f"--k: found {k}, allowed: 1 to 16")
+    if not 1 <= k <= MOST_DRAFTS:
+        raise InputError(f"--k: found {k}, allowed: 1 to {MOST_DRAFTS}")
     content = read_text(text) if text is not None else shipped_text()
     try:
         from gpu_backend.cpu.engine import CpuEngine
-        from gpu_backend.load import load_weights, open_model, tokenizer_of
+        from gpu_backend.model_files.load import load_weights, open_model, tokenizer_of
         from gpu_backend.tokens import KnownText
     except ModuleNotFoundError as error:
         raise InputError(

@@ -49,7 +49,7 @@ def measured(
     content = read_text(text) if text is not None else shipped_text()
     try:
         from gpu_backend import check_device
-        from gpu_backend.load import load_weights, open_model, tokenizer_of
+        from gpu_backend.model_files.load import load_weights, open_model, tokenizer_of
         from gpu_backend.quality import check_precisions, check_window, measure
     except ModuleNotFoundError as error:
         raise InputError(

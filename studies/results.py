@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from scenarios.errors import InputError, one_message
 from scenarios.workload import Workload
-from serving.records import DRAFT_COLUMNS, REQUEST_COLUMNS, STEP_COLUMNS, VERIFIED_COLUMNS, Records
+from serving.records import DRAFT_COLUMNS, REQUEST_COLUMNS, STEP_COLUMNS, STEP_DRAFT_COLUMNS, Records
 from studies.limits import NOT_MODELLED
 
 if TYPE_CHECKING:
@@ -178,9 +178,9 @@ def _write(run: Run, part: Path, extra: Mapping[str, Any]) -> None:
     kind = np.repeat(np.arange(len(EVENTS)), [len(getattr(r, kind)) for kind in EVENTS])
     events = {"kind": kind, "replica": rows[:, 0], "step": rows[:, 1], "request": rows[:, 2]}
     pq.write_table(pa.table(events), part / "events.parquet", compression="zstd")
-    if len(r.verified):
-        verified = dict(zip(VERIFIED_COLUMNS, r.verified.T.copy(), strict=True))
-        pq.write_table(pa.table(verified), part / "drafts.parquet", compression="zstd")
+    if len(r.drafts):
+        drafts = dict(zip(DRAFT_COLUMNS, r.drafts.T.copy(), strict=True))
+        pq.write_table(pa.table(drafts), part / "drafts.parquet", compression="zstd")
     if run.workload is not None:
         _write_workload(run.workload, part)
     (part / "scenario.yaml").write_text(run.scenario_yaml, encoding="utf-8", errors="replace")
@@ -277,15 +277,15 @@ def load(folder: Path | str) -> Run:
         inside, problem = one_message(error, info)
         raise InputError(f"{folder / 'run.json'}: {inside}: {problem}") from None
     requests, steps, events = (table(f"{name}.parquet") for name in ("requests", "steps", "events"))
-    for column in DRAFT_COLUMNS:  # results of before there were drafts
+    for column in STEP_DRAFT_COLUMNS:  # results of before there were drafts
         steps.setdefault(column, np.zeros(len(steps.get("step", ())), dtype=np.int64))
     speculates = (folder / "drafts.parquet").is_file()
-    drafts = table("drafts.parquet") if speculates else {name: np.empty(0, dtype=np.int64) for name in VERIFIED_COLUMNS}
+    drafts = table("drafts.parquet") if speculates else {name: np.empty(0, dtype=np.int64) for name in DRAFT_COLUMNS}
     for name, columns, wanted in (
         ("requests", requests, (*REQUEST_COLUMNS, "tenant", "session")),
         ("steps", steps, STEP_COLUMNS),
         ("events", events, EVENT_COLUMNS),
-        ("drafts", drafts, VERIFIED_COLUMNS),
+        ("drafts", drafts, DRAFT_COLUMNS),
     ):
         missing = [column for column in wanted if column not in columns]
         if missing:
@@ -302,7 +302,7 @@ def load(folder: Path | str) -> Run:
         requests["session"],
         tuple(info.pop("tenants")),
         info.pop("records"),
-        np.column_stack([drafts[name] for name in VERIFIED_COLUMNS]).astype(np.int64),
+        np.column_stack([drafts[name] for name in DRAFT_COLUMNS]).astype(np.int64),
     )
     summary = document("result.json")
     for key in ("completed", "duration", "refused"):

@@ -14,7 +14,7 @@ from scenarios.schema import Scenario
 from scenarios.speculation import BetaAcceptance, Speculation, draw_rates
 from scenarios.workload import Workload
 from serving.plan import StepShape
-from serving.records import VERIFIED_COLUMNS, Records
+from serving.records import DRAFT_COLUMNS, Records
 from sim.acceptance import Acceptance
 from sim.cost import CostModel
 from sim.drafting import Drafting, DraftModel, DraftShare
@@ -74,7 +74,7 @@ def described(records: Records, scenario: Scenario, cost: CostModel | None) -> d
     given = scenario.engine.speculation
     if given is None:
         return None
-    table = {name: records.verified[:, i] for i, name in enumerate(VERIFIED_COLUMNS)}
+    table = {name: records.drafts[:, i] for i, name in enumerate(DRAFT_COLUMNS)}
     drafts, accepted = table["drafts"], table["accepted"]
     rows = len(drafts)
     first = len(np.unique(table["request"]))  # every request's first row has no drafts

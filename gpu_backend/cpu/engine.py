@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import platform
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -17,6 +15,7 @@ from gpu_backend.cpu.batch import prepare
 from gpu_backend.cpu.kernels import Kernels
 from gpu_backend.cpu.linear import DTYPES, choose_dtype
 from gpu_backend.cpu.model import KVCache, Model
+from gpu_backend.device import device_name
 from gpu_backend.engine import Engine
 from gpu_backend.speculation import NextToken, one_further
 from gpu_backend.weights import Weights, check_supported, random_weights
@@ -171,7 +170,7 @@ class CpuEngine(Engine):
         """What ran, for records and profiles. JSON-able."""
         return {
             "device": "cpu",
-            "device_name": _cpu_name(),
+            "device_name": device_name("cpu"),
             "clock": self.clock,
             "threads": self.threads,
             "model": self.spec.name,
@@ -186,13 +185,3 @@ class CpuEngine(Engine):
 
 def _name(dtype: torch.dtype) -> str:
     return next(name for name, known in DTYPES.items() if known == dtype)
-
-
-def _cpu_name() -> str:
-    """The model name that the system gives its CPU, else the architecture."""
-    listing = Path("/proc/cpuinfo")
-    if listing.exists():
-        for line in listing.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()

@@ -5,7 +5,6 @@ It also runs on a CPU, with the torch references or with Triton's interpreter: s
 
 from __future__ import annotations
 
-import platform
 import time
 from dataclasses import dataclass, replace
 
@@ -13,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from gpu_backend.device import device_name, free_memory
 from gpu_backend.engine import Engine
 from gpu_backend.gpu.block_tables import BlockTables
 from gpu_backend.gpu.dense import DTYPES, QUANTIZED, check_precision
@@ -21,7 +21,6 @@ from gpu_backend.gpu.kernel_set import kernel_set
 from gpu_backend.gpu.kv_cache import KV_DTYPES, SCALED, KVCache
 from gpu_backend.gpu.model import Decoder
 from gpu_backend.gpu.runner import Runner
-from gpu_backend.memory import free_memory
 from gpu_backend.speculation import one_further
 from gpu_backend.weights import Weights, check_supported, random_weights
 from scenarios.errors import InputError
@@ -324,7 +323,7 @@ class GpuEngine(Engine):
         """What ran, for records and profiles. JSON-able."""
         info: dict[str, object] = {
             "device": self.device.type,
-            "device_name": torch.cuda.get_device_name(self.device) if self._cuda else platform.machine(),
+            "device_name": device_name(self.device),
             "clock": self.clock,
             "threads": 1,
             "model": self.spec.name,

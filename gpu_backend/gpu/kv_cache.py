@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from gpu_backend.quantization import FP8_MOST, INT8_MOST, absmax_scaled
 from scenarios.models import ModelSpec
 
 KV_DTYPES = {
@@ -49,9 +50,7 @@ class KVCache:
                 if scales is None:
                     part[layer][blocks] = one.to(part.dtype).expand(len(blocks), -1, -1, -1)
                 else:
-                    most = 127.0 if part.dtype == torch.int8 else 448.0
-                    scale = one.abs().amax(-1) / most
-                    scaled = (one / scale.unsqueeze(-1)).clamp(-most, most)
+                    scaled, scale = absmax_scaled(one, INT8_MOST if part.dtype == torch.int8 else FP8_MOST)
                     scaled = scaled.round() if part.dtype == torch.int8 else scaled
                     scales[layer][blocks] = scale.expand(len(blocks), -1, -1)
                     # fp8 has no indexed assignment: its bytes have.

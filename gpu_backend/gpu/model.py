@@ -124,11 +124,11 @@ class Decoder:
         if d:
             self.kernels.decode_attention(
                 qkv[:d], keys, values, step.tables[:d], step.seq_lens[:d], self.scale, out[:d], spec.num_heads,
-                key_scales, value_scales, max_seq_len=self.window,
+                key_scales, value_scales, self.window,
             )  # fmt: skip
         if step.most_queries:
             self.kernels.prefill_attention(
                 qkv[d:], keys, values, step.tables[d:], step.chunk_starts, step.seq_lens[d:], self.scale, out[d:],
-                spec.num_heads, step.most_queries, key_scales, value_scales, max_seq_len=self.window,
+                spec.num_heads, step.most_queries, key_scales, value_scales, self.window,
             )  # fmt: skip
         return out

@@ -176,6 +176,11 @@ def _programs(device: torch.device) -> int:
     return 8 * int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
+def _scratch(size: int, device: torch.device) -> torch.Tensor:
+    """Memory of splits, float32 `(size,)`; whatever is in it is never read. The allocator hands the same out layer after layer."""
+    return torch.empty(size, dtype=torch.float32, device=device)
+
+
 def decode_attention(
     q: torch.Tensor,
     k_cache: torch.Tensor,
@@ -187,7 +192,6 @@ def decode_attention(
     num_heads: int,
     k_scale: torch.Tensor | None = None,
     v_scale: torch.Tensor | None = None,
-    scratch: torch.Tensor | None = None,
     max_seq_len: int | None = None,
 ) -> torch.Tensor:
     """Attention of one query token a sequence over its paged KV, into `out`, which is returned.
@@ -201,7 +205,6 @@ def decode_attention(
         out: `(S, N * D)`, rows may be any distance apart.
         num_heads: N.
         k_scale, v_scale: `(B, K, bs)` float32, of a quantised cache. Its products are computed in float16.
-        scratch: float32, at least `scratch_size` numbers; allocated when not given.
         max_seq_len: the window, which sets the size of a split; the tables' width without it. It has to be the same in every step, as
             results are equal to the last bit only for equal splits.
 
@@ -209,7 +212,7 @@ def decode_attention(
         InputError: see `paged_cache`.
     """
     return split_attention(
-        q, k_cache, v_cache, block_tables, None, seq_lens, scale, out, num_heads, 1, k_scale, v_scale, scratch, max_seq_len
+        q, k_cache, v_cache, block_tables, None, seq_lens, scale, out, num_heads, 1, k_scale, v_scale, max_seq_len
     )  # fmt: skip
 
 
@@ -226,7 +229,6 @@ def split_attention(
     max_queries: int,
     k_scale: torch.Tensor | None,
     v_scale: torch.Tensor | None,
-    scratch: torch.Tensor | None,
     max_seq_len: int | None,
 ) -> torch.Tensor:
     """`decode_attention` for up to `max_queries` tokens a sequence, as `prefill_attention` takes them; without `query_starts`, one."""
@@ -239,9 +241,7 @@ def split_attention(
     splits = triton.cdiv(window, split)
     rows, row_tiles = _rows(max_queries * group, k_cache.element_size())
     size = scratch_size(len(q), num_heads, dim, window)
-    if scratch is None:
-        scratch = torch.empty(size, dtype=torch.float32, device=q.device)
-    assert scratch.numel() >= size
+    scratch = _scratch(size, q.device)
     parts, sums = scratch[: size // (dim + 1) * dim], scratch[size // (dim + 1) * dim :]
     tile, warps, stages = _config(dim, k_cache.element_size(), rows)
     assert q.stride(1) == out.stride(1) == block_tables.stride(1) == 1
@@ -271,7 +271,6 @@ def decode_attention_reference(
     num_heads: int,
     k_scale: torch.Tensor | None = None,
     v_scale: torch.Tensor | None = None,
-    scratch: torch.Tensor | None = None,
     max_seq_len: int | None = None,
 ) -> torch.Tensor:
     """What `decode_attention` computes, one sequence at a time; float64 where its inputs are."""

@@ -126,7 +126,6 @@ def prefill_attention(
     max_queries: int,
     k_scale: torch.Tensor | None = None,
     v_scale: torch.Tensor | None = None,
-    scratch: torch.Tensor | None = None,
     max_seq_len: int | None = None,
 ) -> torch.Tensor:
     """Causal attention of a chunk of tokens of each sequence over its paged KV, into `out`, which is returned.
@@ -145,7 +144,7 @@ def prefill_attention(
         num_heads: N.
         max_queries: no chunk is longer.
         k_scale, v_scale: `(B, K, bs)` float32, of a quantised cache. Its products are computed in float16.
-        scratch, max_seq_len: as of `decode_attention`, for up to FEW_QUERIES queries.
+        max_seq_len: as of `decode_attention`, for up to FEW_QUERIES queries.
 
     Raises:
         InputError: see `paged_cache`.
@@ -153,7 +152,7 @@ def prefill_attention(
     if max_queries <= FEW_QUERIES:
         return split_attention(
             q, k_cache, v_cache, block_tables, query_starts, seq_lens, scale, out, num_heads, max_queries, k_scale, v_scale,
-            scratch, max_seq_len,
+            max_seq_len,
         )  # fmt: skip
     sequences = len(seq_lens)
     if not sequences or not len(q):
@@ -187,7 +186,6 @@ def prefill_attention_reference(
     max_queries: int,
     k_scale: torch.Tensor | None = None,
     v_scale: torch.Tensor | None = None,
-    scratch: torch.Tensor | None = None,
     max_seq_len: int | None = None,
 ) -> torch.Tensor:
     """What `prefill_attention` computes, one sequence at a time; float64 where its inputs are."""

@@ -7,9 +7,10 @@ import triton
 import triton.language as tl
 
 from gpu_backend.kernels.compiled import Specialisation
+from gpu_backend.quantization import FP8_MOST, INT8_MOST
 
 _FORMATS = {torch.int8: "int8", torch.float8_e4m3fn: "fp8"}
-_MOST = {"int8": 127.0, "fp8": 448.0, "plain": 1.0}
+_MOST = {"int8": INT8_MOST, "fp8": FP8_MOST, "plain": 1.0}
 
 
 @triton.jit

@@ -150,7 +150,7 @@ def test_bad_options_are_told(
 def test_a_device_that_is_not_there_is_told_and_nothing_is_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from gpu_backend import ceilings
+    from gpu_backend.checks import ceilings
 
     monkeypatch.setattr(ceilings, "is_there", lambda device: False)
     assert main(["--device", "cuda", "--section", "kernels", "--out", str(tmp_path)]) == 2
@@ -165,7 +165,7 @@ def test_a_device_that_is_not_there_is_told_and_nothing_is_measured(
 def test_an_interruption_prints_what_is_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from gpu_backend import ceilings
+    from gpu_backend.checks import ceilings
 
     def interrupt(*given: object) -> None:
         raise KeyboardInterrupt
@@ -182,8 +182,8 @@ def test_an_interruption_prints_what_is_there(
 def test_a_wrong_kernel_fails_the_check(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from gpu_backend import kernel_cases
-    from gpu_backend.kernel_checks import Check
+    from gpu_backend.checks import kernel_cases
+    from gpu_backend.checks.kernel_checks import Check
 
     wrong = Check("silu_mul", "any", "float32", 0.1, lambda bench: bench.require(False, "off by one"))
     monkeypatch.setattr(kernel_cases, "checks", lambda size: iter([wrong]))
@@ -197,8 +197,8 @@ def test_a_wrong_kernel_fails_the_check(
 def test_a_kernel_that_cannot_run_fails_the_check_and_is_tried_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from gpu_backend import kernel_cases
-    from gpu_backend.kernel_checks import Bench, Check
+    from gpu_backend.checks import kernel_cases
+    from gpu_backend.checks.kernel_checks import Bench, Check
 
     tries = []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gpu_backend.hugging_face import to_hugging_face
+from gpu_backend.model_files.hugging_face import to_hugging_face
 from gpu_backend.quality import FEWEST_TOKENS, KV_ROUNDINGS, WEIGHT_ROUNDINGS, hidden_states, measure
 from gpu_backend.weights import random_weights
 from scenarios.errors import InputError

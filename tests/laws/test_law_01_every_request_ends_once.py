@@ -72,7 +72,7 @@ def test_finished_requests_got_every_token_that_is_theirs(world: World) -> None:
         assert int(records.steps["sampled"].sum()) == given
     elif world.engine.speculation != "none":
         # Each row yields one token more than it has drafts that stand, but for the end of an answer.
-        _, _, _, drafts, accepted, _ = records.verified.T
+        _, _, _, drafts, accepted, _ = records.drafts.T
         assert (accepted <= drafts).all()
         assert given <= len(accepted) + int(accepted.sum()) <= given + world.engine.num_speculative_tokens * len(due)
 

@@ -193,6 +193,6 @@ def content(records: Records) -> dict[str, list[Any]]:
     found |= {f"steps.{name}": column.tolist() for name, column in records.steps.items()}
     found |= {
         name: getattr(records, name).tolist()
-        for name in ("visible", "preempted", "aborted", "verified", "tenant", "session")
+        for name in ("visible", "preempted", "aborted", "drafts", "tenant", "session")
     }
     return found

@@ -74,14 +74,14 @@ def test_drafts_in_the_summary_are_those_of_the_steps() -> None:
     assert s["spec_decode_accepted_tokens"] == steps["accepted_tokens"].sum()
     rate = 100 * steps["accepted_tokens"].sum() / steps["draft_tokens"].sum()
     assert s["spec_decode_acceptance_rate"] == pytest.approx(rate)
-    tokens = len(records.verified) + steps["accepted_tokens"].sum()
+    tokens = len(records.drafts) + steps["accepted_tokens"].sum()
     given = records.requests["output_tokens"].sum()
     assert given <= tokens <= given + 3 * len(records.requests["status"])  # an answer may end within a row
 
 
 def test_a_request_draws_the_same_drafts_whatever_runs_beside_it() -> None:
     lone, crowded = run(alone(50, 200, 0)), run(several())
-    mine = [records.verified[records.verified[:, 2] == 0][:, 3:] for records in (lone, crowded)]
+    mine = [records.drafts[records.drafts[:, 2] == 0][:, 3:] for records in (lone, crowded)]
     assert mine[0].tolist() == mine[1].tolist()
 
 

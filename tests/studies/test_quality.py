@@ -150,7 +150,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizers, safetensors, weights = (
         pytest.importorskip(n) for n in ("tokenizers", "safetensors.torch", "gpu_backend.weights")
     )
-    from gpu_backend.hugging_face import to_hugging_face
+    from gpu_backend.model_files.hugging_face import to_hugging_face
     from scenarios.hf_config import read_config
 
     path = tmp_path_factory.mktemp("model")

@@ -38,7 +38,7 @@ def test_a_simulation_and_an_execution_accept_the_same_drafts() -> None:
         assert run.summary["target_steps_per_output_token"] < 1
         assert replayed(run, run.workload).identical
     by_request = [
-        {int(request): run.records.verified[run.records.verified[:, 2] == request][:, 4].sum() for request in range(6)}
+        {int(request): run.records.drafts[run.records.drafts[:, 2] == request][:, 4].sum() for request in range(6)}
         for run in (simulated, executed)
     ]
     assert by_request[0] == by_request[1]
@@ -111,7 +111,7 @@ def test_a_measurement_replaces_an_older_one_of_its_kind() -> None:
 def test_a_saved_run_keeps_its_drafts_and_replays(tmp_path: Path) -> None:
     run = simulate(scenario(NGRAM))
     loaded = load(save(run, tmp_path / "drafts"))
-    assert (loaded.records.verified == run.records.verified).all()
+    assert (loaded.records.drafts == run.records.drafts).all()
     assert loaded.summary["spec_decode_acceptance_rate"] == run.summary["spec_decode_acceptance_rate"]
     assert replayed(loaded, load_workload(tmp_path / "drafts")).identical
 

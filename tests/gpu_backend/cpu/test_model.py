@@ -8,7 +8,7 @@ import transformers
 
 from gpu_backend.cpu.engine import CpuEngine
 from gpu_backend.cpu.kernels import TORCH
-from gpu_backend.hugging_face import from_hugging_face, to_hugging_face
+from gpu_backend.model_files.hugging_face import from_hugging_face, to_hugging_face
 from gpu_backend.tokens import Text
 from gpu_backend.weights import check_supported, random_weights
 from scenarios.errors import InputError

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from gpu_backend.poison import Poisoned
+from gpu_backend.checks.poison import Poisoned
 
 
 @pytest.fixture(scope="session", autouse=True)

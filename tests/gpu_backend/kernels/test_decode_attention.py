@@ -7,9 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpu_backend.checks.poison import is_poison
 from gpu_backend.kernels import decode_attention as module
-from gpu_backend.kernels.decode_attention import decode_attention, decode_attention_reference, scratch_size, split_size
-from gpu_backend.poison import is_poison
+from gpu_backend.kernels.decode_attention import decode_attention, decode_attention_reference, split_size
 from scenarios.errors import InputError
 from tests.gpu_backend.kernels.conftest import Guards
 from tests.gpu_backend.kernels.paged_memory import PagedMemory, queries
@@ -29,9 +29,11 @@ def check(
         memory = PagedMemory(guards, lengths, block, kv_heads, dim, cache or dtype)
         q = queries(guards, len(lengths), heads, kv_heads, dim, dtype)
         out = guards.empty((len(lengths) + 1, heads * dim), dtype)
-        window = max_seq_len or memory.tables.shape[1] * block
-        scratch = guards.empty((scratch_size(len(lengths), heads, dim, window),), torch.float32)
-        memory.decode(decode_attention, q, out[:-1], heads, scratch=scratch, max_seq_len=max_seq_len)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(
+                f"{decode_attention.__module__}._scratch", lambda size, _: guards.empty((size,), torch.float32)
+            )
+            memory.decode(decode_attention, q, out[:-1], heads, max_seq_len=max_seq_len)
     assert is_poison(out[-1]).all(), "wrote behind the last sequence"
     wanted = torch.cat([memory.expected(q[s : s + 1], heads, s) for s in range(len(lengths))])
     wanted[[n == 0 for n in lengths]] = 0.0

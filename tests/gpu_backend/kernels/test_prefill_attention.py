@@ -9,9 +9,9 @@ import torch
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from gpu_backend.checks.poison import is_poison
 from gpu_backend.kernels.decode_attention import decode_attention
 from gpu_backend.kernels.prefill_attention import FEW_QUERIES, prefill_attention, prefill_attention_reference
-from gpu_backend.poison import is_poison
 from tests.gpu_backend.kernels.conftest import Guards
 from tests.gpu_backend.kernels.paged_memory import PagedMemory, queries
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gpu_backend.ceilings import copy_bandwidth, environment, matmul_rate, seconds_per_call, sets_beyond_l2
-from gpu_backend.kernel_checks import LAUNCHERS
-from gpu_backend.kernel_times import Timing, timings
+from gpu_backend.checks.ceilings import copy_bandwidth, environment, matmul_rate, seconds_per_call, sets_beyond_l2
+from gpu_backend.checks.kernel_checks import LAUNCHERS
+from gpu_backend.checks.kernel_times import Timing, timings
 
 
 def timing(kernel: str, part: str, small: bool = False) -> Timing:

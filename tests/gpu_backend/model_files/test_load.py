@@ -15,10 +15,10 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from gpu_backend import load
-from gpu_backend.gguf_file import GgufFile
-from gpu_backend.hugging_face import from_hugging_face, to_hugging_face
-from gpu_backend.load import load_weights, open_model
+from gpu_backend.model_files import load
+from gpu_backend.model_files.gguf_file import GgufFile
+from gpu_backend.model_files.hugging_face import from_hugging_face, to_hugging_face
+from gpu_backend.model_files.load import load_weights, open_model
 from gpu_backend.quality import hidden_states
 from gpu_backend.rope import rope_table
 from gpu_backend.weights import random_weights

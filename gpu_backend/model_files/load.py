@@ -7,11 +7,11 @@ from pathlib import Path
 
 import torch
 
-from gpu_backend.gguf_file import GgufFile
-from gpu_backend.hugging_face import assemble, check_shapes
-from gpu_backend.memory import free_memory
-from gpu_backend.safetensors_files import HuggingFaceFolder
-from gpu_backend.tokenizer import Tokenizer, from_gguf, from_json
+from gpu_backend.device import free_memory
+from gpu_backend.model_files.gguf_file import GgufFile
+from gpu_backend.model_files.hugging_face import assemble, check_shapes
+from gpu_backend.model_files.safetensors_files import HuggingFaceFolder
+from gpu_backend.model_files.tokenizer import Tokenizer, from_gguf, from_json
 from gpu_backend.weights import Weights, random_weights
 from scenarios.errors import InputError
 from scenarios.models import ModelSpec, model

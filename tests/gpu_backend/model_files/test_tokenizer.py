@@ -8,9 +8,9 @@ import pytest
 import transformers
 from tokenizers import Regex, pre_tokenizers
 
-from gpu_backend.gguf_file import GgufFile
-from gpu_backend.load import open_model, tokenizer_of
-from gpu_backend.tokenizer import PRE_TOKENIZERS, Tokenizer, from_json
+from gpu_backend.model_files.gguf_file import GgufFile
+from gpu_backend.model_files.load import open_model, tokenizer_of
+from gpu_backend.model_files.tokenizer import PRE_TOKENIZERS, Tokenizer, from_json
 from scenarios.errors import InputError
 from studies.quality import shipped_text
 

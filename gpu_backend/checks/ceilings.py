@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
+from gpu_backend.device import device_name
+
 Call = Callable[[], object]
 
 
@@ -31,7 +33,7 @@ def environment(device: str) -> dict[str, object]:
     if torch.device(device).type == "cuda":
         properties = torch.cuda.get_device_properties(device)
         found |= {
-            "name": properties.name,
+            "name": device_name(device),
             "capability": f"{properties.major}.{properties.minor}",
             "multiprocessors": properties.multi_processor_count,
             "memory_bytes": properties.total_memory,
@@ -39,7 +41,7 @@ def environment(device: str) -> dict[str, object]:
             "cuda": torch.version.cuda,
         }
     else:
-        found |= {"name": platform.processor() or platform.machine(), "threads": torch.get_num_threads()}
+        found |= {"name": device_name(device), "threads": torch.get_num_threads()}
     return found
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from gpu_backend import kernel_checks
-from gpu_backend.kernel_cases import SIZES, checks
-from gpu_backend.kernel_checks import LAUNCHERS, Bench, Check
+from gpu_backend.checks import kernel_checks
+from gpu_backend.checks.kernel_cases import SIZES, checks
+from gpu_backend.checks.kernel_checks import LAUNCHERS, Bench, Check
+from gpu_backend.checks.poison import Poisoned, is_poison
 from gpu_backend.kernels.silu_mul import silu_mul_reference
-from gpu_backend.poison import Poisoned, is_poison
 
 
 def check_of(kernel: str, dtype: str = "float32", part: str = "") -> Check:

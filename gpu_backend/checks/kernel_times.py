@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.functional import linear, rms_norm, scaled_dot_product_attention, silu
 
-from gpu_backend.ceilings import Call, l2_bytes, seconds_per_call, sets_beyond_l2
-from gpu_backend.kernel_checks import kernel
+from gpu_backend.checks.ceilings import Call, l2_bytes, seconds_per_call, sets_beyond_l2
+from gpu_backend.checks.kernel_checks import kernel
 from gpu_backend.quantization import quantize
 
 _EPS = 1e-6

@@ -1,7 +1,7 @@
 """Is every kernel right? Each against its float64 reference, on fresh random inputs, with poison in and around all memory.
 
-A check allocates what the kernel is given in poisoned memory (`gpu_backend.poison`), so that an element that was not written, a read
-beside a buffer and a read of KV that no token has written come out as NaN or as a changed neighbour. `gpu_backend.kernel_cases` lists
+A check allocates what the kernel is given in poisoned memory (`gpu_backend.checks.poison`), so that an element that was not written, a read
+beside a buffer and a read of KV that no token has written come out as NaN or as a changed neighbour. `gpu_backend.checks.kernel_cases` lists
 the checks.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from gpu_backend.poison import Poisoned
+from gpu_backend.checks.poison import Poisoned
 
 LAUNCHERS = {
     "rms_norm": "add_rms_norm",

@@ -56,10 +56,10 @@ class Job:
 
 def _items(kind: str, small: bool) -> Any:
     if kind == "checks":
-        from gpu_backend.kernel_cases import checks
+        from gpu_backend.checks.kernel_cases import checks
 
         return checks("small" if small else "full")
-    from gpu_backend.kernel_times import timings
+    from gpu_backend.checks.kernel_times import timings
 
     return timings(small)
 

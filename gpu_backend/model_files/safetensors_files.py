@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
-from gpu_backend.hugging_face import Stored
+from gpu_backend.model_files.hugging_face import Stored
 from scenarios.documents import read_text
 from scenarios.errors import InputError
 from scenarios.hf_config import read_config

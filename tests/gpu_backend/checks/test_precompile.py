@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_backend import kernel_cases
-from gpu_backend.kernel_cases import checks
-from gpu_backend.kernel_checks import Bench, Check
-from gpu_backend.kernel_times import timings
-from gpu_backend.precompile import Job, compile_in_parallel, jobs
+from gpu_backend.checks import kernel_cases
+from gpu_backend.checks.kernel_cases import checks
+from gpu_backend.checks.kernel_checks import Bench, Check
+from gpu_backend.checks.kernel_times import timings
+from gpu_backend.checks.precompile import Job, compile_in_parallel, jobs
 from scenarios.models import CATALOG
 from serving.config import EngineConfig
 

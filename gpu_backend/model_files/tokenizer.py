@@ -12,7 +12,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from scenarios.errors import InputError
 
 if TYPE_CHECKING:
-    from gpu_backend.gguf_file import GgufFile
+    from gpu_backend.model_files.gguf_file import GgufFile
 
 _CONTROL, _USER_DEFINED = 3, 4  # llama.cpp's kinds of tokens that are matched whole
 

@@ -12,9 +12,9 @@ from itertools import zip_longest
 
 import torch
 
-from gpu_backend import kernel_bodies as bodies
-from gpu_backend.kernel_bodies import Heads
-from gpu_backend.kernel_checks import LAUNCHERS, Bench, Check
+from gpu_backend.checks import kernel_bodies as bodies
+from gpu_backend.checks.kernel_bodies import Heads
+from gpu_backend.checks.kernel_checks import LAUNCHERS, Bench, Check
 
 SIZES = {"full": 20_000, "small": 400, "interpreted": 6}
 """Sizes of the checks, and tokens that each samples to see how they are distributed."""

@@ -14,7 +14,7 @@ import gguf
 import numpy as np
 import torch
 
-from gpu_backend.hugging_face import Stored
+from gpu_backend.model_files.hugging_face import Stored
 from scenarios.errors import InputError
 from scenarios.models import CATALOG, ModelSpec
 

@@ -12,10 +12,10 @@ import transformers
 from transformers.modeling_gguf_pytorch_utils import LlamaTensorProcessor
 
 from gpu_backend.cpu.engine import CpuEngine
-from gpu_backend.gguf_file import GgufFile
-from gpu_backend.load import load_weights, open_model, tokenizer_of
+from gpu_backend.model_files.gguf_file import GgufFile
+from gpu_backend.model_files.load import load_weights, open_model, tokenizer_of
+from gpu_backend.model_files.tokenizer import Tokenizer
 from gpu_backend.quality import hidden_states, measure
-from gpu_backend.tokenizer import Tokenizer
 from gpu_backend.tokens import KnownText
 from gpu_backend.weights import Weights
 from scenarios.models import CATALOG

@@ -1,4 +1,4 @@
-"""Bodies of the checks: each draws inputs, runs a kernel and compares, see `gpu_backend.kernel_checks`."""
+"""Bodies of the checks: each draws inputs, runs a kernel and compares, see `gpu_backend.checks.kernel_checks`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import torch
 
-from gpu_backend.kernel_checks import LIMITS, Bench
-from gpu_backend.quantization import dequantize, quantize
+from gpu_backend.checks.kernel_checks import LIMITS, Bench
+from gpu_backend.quantization import FP8_MOST, INT8_MOST, dequantize, quantize
 
 _EPS = 1e-6
-_MOST = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
+_MOST = {torch.int8: INT8_MOST, torch.float8_e4m3fn: FP8_MOST}
 
 
 class Heads(NamedTuple):

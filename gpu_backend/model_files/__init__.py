@@ -1,0 +1,1 @@
+"""Real weights and their tokenizers: Hugging Face folders, GGUF files, packaged models."""
