@@ -160,7 +160,7 @@ def validate(
     """Compare executions with the simulation.
 
     Schedule, step costs, outcome and ranking of policies, each apart."""
-    from sim.profile import load_profile
+    from sim.profiles import load_profile
     from studies import bench_options, results
     from studies.validation import validate as check
 

@@ -11,7 +11,8 @@ from calibration.fit import Fitter
 from calibration.measure import Grid, Progress, Rounds, Stepper, grid
 from serving.config import EngineConfig
 from serving.plan import StepShape
-from sim.profile import Domain, Measurement, Outlier, Profile, Range, Source, data_hash
+from sim.profile import Measurement, Outlier, Profile, data_hash
+from sim.profile_parts import Domain, Range, Source
 
 
 class Calibration:

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from calibration.features import Column, Observations, shapes_to_observations
 from serving.plan import StepShape
-from sim.profile import Coefficients, Errors, Jump
+from sim.profile import Coefficients
 from sim.profile_cost import dense_ns
+from sim.profile_parts import Errors, Jump
 
 _MOST_KNOTS = 64
 

@@ -1,74 +1,21 @@
-"""A measured cost profile: its JSON schema and its loader. `sim.profile_cost` turns one into step costs."""
+"""A profile fitted to whole steps: its JSON schema. `sim.profile_cost` turns one into step costs."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
-    ValidationError,
-    model_serializer,
-    model_validator,
-)
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from scenarios.errors import InputError, one_message, unknown
 from serving.plan import StepShape
 from sim.measured_acceptance import MeasuredAcceptance
+from sim.profile_parts import Domain, Errors, Fraction, Jump, Nanoseconds, Part, Source, save_json
 from sim.quality import Quality
 
-SCHEMA_VERSION = 1
 
-Nanoseconds = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]
-Fraction = Annotated[float, Field(allow_inf_nan=False)]
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Source(_Part):
-    """Where the durations come from. A profile is only comparable with runs of the same kind.
-
-    details: whatever else the machine says of itself: its name, kernels, versions.
-    """
-
-    device: str
-    clock: str
-    threads: int | None = None
-    details: dict[str, str] = {}
-
-
-class Range(_Part):
-    min: int
-    max: int
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Range:
-        if self.min > self.max:
-            raise ValueError(f"min {self.min} is above max {self.max}")
-        return self
-
-
-class Domain(_Part):
-    """Smallest and largest value of each part of a shape that was measured; 0 where a step has no such part."""
-
-    tokens: Range
-    prefill_query: Range
-    prefill_context: Range
-    decode_sequences: Range
-    decode_context: Range
-    sampled: Range
-
-
-class Coefficients(_Part):
+class Coefficients(Part):
     """Nanoseconds a unit.
 
     chunk: one prefill chunk, beyond its rows of the dense layers.
@@ -87,26 +34,7 @@ class Coefficients(_Part):
     head_row: Nanoseconds = 0.0
 
 
-class Jump(_Part):
-    """A place where the dense layers do not grow smoothly: a step up, or a dip that the monotone table cannot follow."""
-
-    kind: Literal["step", "dip"]
-    tokens_from: int
-    tokens_to: int
-    ns: float
-
-
-class Errors(_Part):
-    """Relative errors, (predicted - measured) / measured."""
-
-    observations: int
-    mape: Fraction
-    signed_mean: Fraction
-    p90: Fraction
-    worst: Fraction
-
-
-class Measurement(_Part):
+class Measurement(Part):
     """Median duration of one step shape over its repeats, and the spread (max - min) / median."""
 
     prefill: tuple[tuple[int, int], ...] = ()
@@ -130,14 +58,14 @@ class Measurement(_Part):
         return found if self.draft_tokens else {k: v for k, v in found.items() if k != "draft_tokens"}
 
 
-class Outlier(_Part):
+class Outlier(Part):
     """One repeat far from the median of its shape; the median ignores it, the report does not."""
 
     shape: Measurement
     ns: int
 
 
-class Profile(_Part):
+class Profile(Part):
     """Step costs of one model, precision and device, as fitted.
 
     dense: `(tokens, ns)` knots of the dense layers, with all that a step costs in any case; both non-decreasing.
@@ -161,7 +89,7 @@ class Profile(_Part):
     coefficients: Coefficients
     jumps: tuple[Jump, ...] = ()
     residuals: tuple[Fraction, ...] = ()
-    cv_error: dict[str, Errors] = {}
+    cv_error: dict[str, Errors] = Field(default_factory=dict)
     outliers: tuple[Outlier, ...] = ()
     measurements: tuple[Measurement, ...] = ()
     data_hash: str
@@ -187,11 +115,7 @@ class Profile(_Part):
 
     def save(self, path: Path | str) -> Path:
         """Writes the JSON file; complete or not at all."""
-        path = Path(path)
-        part = path.with_name(path.name + ".part")
-        part.write_text(self.model_dump_json(indent=1) + "\n", encoding="utf-8")
-        part.replace(path)
-        return path
+        return save_json(self, path)
 
     def hash(self) -> str:
         """Short hash of the whole profile, for results that were computed with it."""
@@ -202,37 +126,3 @@ def data_hash(measurements: Sequence[Measurement]) -> str:
     """Hash of shapes and durations, independent of their order."""
     rows = sorted(m.model_dump_json() for m in measurements)
     return hashlib.sha256("\n".join(rows).encode()).hexdigest()[:16]
-
-
-def shipped_profiles() -> list[str]:
-    """Names of the profiles that come with the package."""
-    found = resources.files("calibration.profiles").iterdir()
-    return sorted(f.name.removesuffix(".json") for f in found if f.name.endswith(".json"))
-
-
-def load_profile(source: Path | str) -> Profile:
-    """Reads a profile file, or a shipped profile by its name.
-
-    Raises:
-        InputError: no such profile, or the file is not one.
-    """
-    path, names = Path(source), shipped_profiles()
-    if path.is_file():
-        text, where = path.read_bytes(), str(path)
-    elif str(source) in names:
-        text = resources.files("calibration.profiles").joinpath(f"{source}.json").read_bytes()
-        where = f"shipped profile {source}"
-    else:
-        raise InputError(unknown("profile", str(source), names) + ", or the path of a profile's JSON file")
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{where}: not JSON: {error}") from None
-    if not isinstance(data, dict) or data.get("schema_version") != SCHEMA_VERSION:
-        found = data.get("schema_version", "none") if isinstance(data, dict) else type(data).__name__
-        raise InputError(f"{where}: schema_version: found {found}, allowed: {SCHEMA_VERSION}")
-    try:
-        return Profile.model_validate_json(text)
-    except ValidationError as error:
-        inside, problem = one_message(error, data)
-        raise InputError(f"{where}: {inside or 'profile'}: {problem}") from None

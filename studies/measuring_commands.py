@@ -156,7 +156,7 @@ def _check_file(out: Path, what: str) -> None:
 def _profile(path: Path | None) -> Profile | None:
     """The cost profile of a file that is going to be written again."""
     from scenarios import InputError
-    from sim.profile import load_profile
+    from sim.profiles import load_profile
 
     if path is None:
         return None

@@ -21,8 +21,9 @@ from serving.metrics import summary
 from serving.plan import Executor, StepPlan, StepResult
 from serving.records import Records
 from sim.cost import CostModel
-from sim.profile import Profile, load_profile
+from sim.profile import Profile
 from sim.profile_cost import ProfileCost
+from sim.profiles import load_profile
 from sim.replay import ReplayReport, replay
 from sim.roofline import Roofline
 from studies import quality, speculation

@@ -7,8 +7,9 @@ from calibration.calibrate import Calibration, profile_of
 from calibration.measure import Grid, Rounds, grid, steady
 from serving.config import EngineConfig
 from serving.plan import StepShape
-from sim.profile import Profile, Source
+from sim.profile import Profile
 from sim.profile_cost import ProfileCost
+from sim.profile_parts import Source
 from tests.calibration.synthetic import SyntheticStepper
 
 ENGINE = EngineConfig(num_gpu_blocks=1025, max_model_len=1024, max_num_seqs=32, max_num_batched_tokens=512)

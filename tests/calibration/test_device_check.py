@@ -19,7 +19,7 @@ from calibration.device_sections import SECTIONS, step_floor, step_shapes, workl
 from calibration.measure import grid
 from scenarios.models import CATALOG
 from serving.plan import StepShape
-from sim.profile import load_profile
+from sim.profiles import load_profile
 from sim.replay import ReplayReport
 
 ROOT = Path(__file__).parents[2]

@@ -12,8 +12,9 @@ from scenarios.models import BYTES
 from scenarios.models import CATALOG as MODELS
 from serving.plan import StepShape
 from sim.cost import CostModel
-from sim.profile import Coefficients, Domain, Profile, Range, Source, data_hash
+from sim.profile import Coefficients, Profile, data_hash
 from sim.profile_cost import ProfileCost
+from sim.profile_parts import Domain, Range, Source
 from sim.roofline import Roofline
 from tests.laws.worlds import law
 

@@ -9,18 +9,10 @@ from hypothesis import strategies as st
 
 from scenarios.errors import InputError
 from serving.plan import StepShape
-from sim.profile import (
-    Coefficients,
-    Domain,
-    Measurement,
-    Profile,
-    Range,
-    Source,
-    data_hash,
-    load_profile,
-    shipped_profiles,
-)
+from sim.profile import Coefficients, Measurement, Profile, data_hash
 from sim.profile_cost import ProfileCost
+from sim.profile_parts import Domain, Range, Source
+from sim.profiles import load_profile, shipped_profiles
 
 
 def profile(**changes: object) -> Profile:

@@ -11,7 +11,8 @@ import pytest
 import scenarios
 from cli import main
 from scenarios.errors import InputError
-from sim.profile import Profile, load_profile
+from sim.profile import Profile
+from sim.profiles import load_profile
 from sim.quality import Loss, Quality
 from studies import quality, report
 from studies.comparison import compare

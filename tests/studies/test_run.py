@@ -8,8 +8,9 @@ import pytest
 import scenarios
 import studies
 from scenarios.errors import InputError
-from sim.profile import Coefficients, Domain, Profile, Range, Source
+from sim.profile import Coefficients, Profile
 from sim.profile_cost import ProfileCost
+from sim.profile_parts import Domain, Range, Source
 from studies import compare, execute, results, simulate, tables, validate
 from studies.validation import variants_of
 

@@ -94,7 +94,7 @@ def test_tenants_have_their_own_acceptance_and_share_the_numbers() -> None:
 
 
 def test_a_measurement_replaces_an_older_one_of_its_kind() -> None:
-    from sim.profile import load_profile
+    from sim.profiles import load_profile
 
     profile = load_profile("cpu-avx2-qwen3-tiny")
     one = MeasuredAcceptance(
@@ -151,7 +151,7 @@ def test_settings_that_are_resolved_otherwise_are_said() -> None:
 
 
 def test_the_measurement_of_the_nearest_k_is_used() -> None:
-    from sim.profile import load_profile
+    from sim.profiles import load_profile
 
     profile = load_profile("cpu-avx2-qwen3-tiny")
     for k, mean in ((2, 0.2), (4, 0.999)):

@@ -1,0 +1,58 @@
+"""Finding and reading profiles: files, and those that come with the package."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from scenarios.errors import InputError, one_message, unknown
+from sim.operator_profile import OperatorProfile
+from sim.profile import Profile
+
+SCHEMA_VERSION = 1
+
+AnyProfile = Profile | OperatorProfile
+
+
+def shipped_profiles() -> list[str]:
+    """Names of the profiles that come with the package: `file`, or `folder/file` where they are grouped by hardware."""
+    root = resources.files("calibration.profiles")
+    names = []
+    for entry in root.iterdir():
+        if entry.is_dir():
+            names += [f"{entry.name}/{f.name}" for f in entry.iterdir() if f.name.endswith(".json")]
+        elif entry.name.endswith(".json"):
+            names.append(entry.name)
+    return sorted(name.removesuffix(".json") for name in names)
+
+
+def load_profile(source: Path | str) -> AnyProfile:
+    """Reads a profile file, or a shipped profile by its name.
+
+    Raises:
+        InputError: no such profile, or the file is not one.
+    """
+    path, names = Path(source), shipped_profiles()
+    if path.is_file():
+        text, where = path.read_bytes(), str(path)
+    elif str(source) in names:
+        text = resources.files("calibration.profiles").joinpath(*f"{source}.json".split("/")).read_bytes()
+        where = f"shipped profile {source}"
+    else:
+        raise InputError(unknown("profile", str(source), names) + ", or the path of a profile's JSON file")
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{where}: not JSON: {error}") from None
+    if not isinstance(data, dict) or data.get("schema_version") != SCHEMA_VERSION:
+        found = data.get("schema_version", "none") if isinstance(data, dict) else type(data).__name__
+        raise InputError(f"{where}: schema_version: found {found}, allowed: {SCHEMA_VERSION}")
+    kind: type[AnyProfile] = OperatorProfile if data.get("kind") == "operators" else Profile
+    try:
+        return kind.model_validate_json(text)
+    except ValidationError as error:
+        inside, problem = one_message(error, data)
+        raise InputError(f"{where}: {inside or 'profile'}: {problem}") from None
