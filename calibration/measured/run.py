@@ -1,0 +1,339 @@
+"""A measured run: requests that somebody sent to a real engine, and how long each took.
+
+Readers build one with `measured`, which refuses what cannot have happened. A simulation of the same requests becomes one
+with `as_seen`, so that both sides are summarised by the same code.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from scenarios.errors import InputError
+from scenarios.fields import CENTURY, MOST_TOKENS
+from scenarios.recorded import Blocks, RecordedTrace, to_workload
+from scenarios.trace_options import TraceOptions
+from scenarios.workload import Workload
+from serving.config import EngineConfig
+from serving.metrics import arrays, effective_samples, percentile, samples_needed
+from serving.records import Records
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Origin = Literal["intended", "sent", "engine"]
+"""Where arrivals were taken: when the client meant to send, when it sent, when the engine saw the request."""
+
+PERCENTILES = (50, 90, 95, 99)
+SLACK = 1e-6
+"""Seconds by which sums of recorded times may disagree: they were rounded one by one."""
+
+
+@dataclass(frozen=True)
+class MeasuredRun:
+    """`n` requests that finished, in order of arrival.
+
+    name: of the run. source: where it was read from, for messages and reports.
+    arrival_ns: `(n,)`, from the first arrival on. origin: what arrivals are.
+    input_tokens, output_tokens: `(n,)`.
+    ttft, tpot, e2e: seconds `(n,)`, NaN where absent; TPOT is absent of answers of one token.
+    itls: seconds between deliveries, an array a request; None where nobody recorded them.
+    hash_ids: chained ids of each prompt's blocks of `block_size` tokens, None where prompts share nothing.
+    engine: settings that the source states, by the field names of a scenario's engine section (`num_gpu_blocks`, ...).
+    stated: whatever else the source says of itself: model, versions, hardware.
+    """
+
+    name: str
+    source: str
+    arrival_ns: Ints
+    input_tokens: Ints
+    output_tokens: Ints
+    ttft: Floats
+    tpot: Floats
+    e2e: Floats
+    origin: Origin
+    itls: tuple[Floats, ...] | None = None
+    hash_ids: tuple[tuple[int, ...], ...] | None = None
+    block_size: int | None = None
+    engine: Mapping[str, Any] = field(default_factory=dict)
+    stated: Mapping[str, str] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.arrival_ns)
+
+    @property
+    def rate(self) -> float:
+        """Requests that arrived a second: n - 1 gaps from the first arrival to the last; infinite for one burst."""
+        span = int(self.arrival_ns[-1]) / 1e9
+        return (len(self) - 1) / span if span > 0 else float("inf")
+
+    def take(self, rows: Ints) -> MeasuredRun:
+        """The same run with these requests, `rows` ascending; arrivals keep their origin."""
+        return dataclasses.replace(
+            self,
+            **{name: getattr(self, name)[rows] for name in _COLUMNS},
+            itls=None if self.itls is None else tuple(self.itls[i] for i in rows.tolist()),
+            hash_ids=None if self.hash_ids is None else tuple(self.hash_ids[i] for i in rows.tolist()),
+        )
+
+    def workload(self, *, delay_ns: int = 0, spread: float = 1.0) -> Workload:
+        """The same requests for a simulation: arrivals, lengths and equal beginnings as they were; answers end where they did.
+
+        Row i of the workload is row i of this run.
+
+        Args:
+            delay_ns: from the arrival recorded here to the moment at which the engine sees the request. Every arrival moves
+                alike, and a run's clock starts with its first one, so it only shows where `as_seen` is given it too.
+            spread: factor of the gaps between arrivals; 1.02 offers 2 % less load.
+        """
+        if delay_ns < 0 or not spread > 0:
+            raise ValueError(f"delay_ns {delay_ns} must not be negative, spread {spread} must be above 0")
+        blocks = None
+        if self.hash_ids is not None and self.block_size is not None:
+            counts = [len(ids) for ids in self.hash_ids]
+            offset = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+            ids = np.fromiter((i for ids in self.hash_ids for i in ids), dtype=np.int64, count=int(offset[-1]))
+            blocks = Blocks(offset, ids, self.block_size)
+        trace = RecordedTrace(
+            Path(self.source),
+            self.arrival_ns if spread == 1.0 else np.rint(self.arrival_ns * spread).astype(np.int64),
+            self.input_tokens,
+            self.output_tokens,
+            np.arange(1, len(self) + 1),
+            blocks=blocks,
+        )
+        # Only a trace that is scaled to fit looks at the engine.
+        return to_workload(trace, TraceOptions(), "as_output", EngineConfig(num_gpu_blocks=2))
+
+    def summary(self, percentiles: Sequence[float] = PERCENTILES) -> dict[str, Any]:
+        """Metrics under the keys of METRICS: mean, median and percentiles in ms, throughputs per second.
+
+        Percentiles are those of *these requests*, which a simulation replays one by one: unlike a run's own summary, which
+        speaks of a population, none is refused. `few` names each that a sample of this size could not carry, and why.
+        """
+        found: dict[str, Any] = {"completed": len(self)}
+        few: dict[str, str] = {}
+        for name, values in self._latencies().items():
+            if not len(values):
+                continue
+            found[f"mean_{name}_ms"] = float(values.mean()) * 1e3
+            found[f"median_{name}_ms"] = percentile(values, 50) * 1e3
+            found[f"std_{name}_ms"] = float(values.std()) * 1e3
+            for p in percentiles:
+                key, value = f"p{p:g}_{name}_ms", percentile(values, p)
+                found[key] = value * 1e3
+                needed = samples_needed(p) if p >= 95 else 1
+                effective = effective_samples(values > value) if needed > 1 else len(values)
+                if effective < needed:
+                    few[key] = f"{effective:.0f} effective samples of {len(values):,}; p{p:g} needs {needed}"
+        ended = np.isfinite(self.e2e)
+        if ended.any():
+            duration = float((self.arrival_ns[ended] / 1e9 + self.e2e[ended]).max())
+            found["duration"] = duration
+            if duration > 0:
+                inputs, outputs = int(self.input_tokens[ended].sum()), int(self.output_tokens[ended].sum())
+                found["request_throughput"] = int(ended.sum()) / duration
+                found["output_throughput"] = outputs / duration
+                found["total_token_throughput"] = (inputs + outputs) / duration
+        found["few"] = few
+        return found
+
+    def _latencies(self) -> dict[str, Floats]:
+        found = {"ttft": self.ttft, "tpot": self.tpot, "e2el": self.e2e}
+        found = {name: values[np.isfinite(values)] for name, values in found.items()}
+        if self.itls is not None:
+            found["itl"] = np.concatenate(self.itls) if self.itls else np.empty(0)
+        return found
+
+
+_COLUMNS = ("arrival_ns", "input_tokens", "output_tokens", "ttft", "tpot", "e2e")
+
+
+def measured(
+    name: str,
+    source: Path | str,
+    *,
+    arrival: ArrayLike,
+    input_tokens: ArrayLike,
+    output_tokens: ArrayLike,
+    origin: Origin,
+    ttft: ArrayLike | None = None,
+    e2e: ArrayLike | None = None,
+    tpot: ArrayLike | None = None,
+    itls: Sequence[ArrayLike] | None = None,
+    hash_ids: Sequence[Sequence[int]] | None = None,
+    block_size: int | None = None,
+    rows: Sequence[str] | None = None,
+    columns: Mapping[str, str] | None = None,
+    engine: Mapping[str, Any] | None = None,
+    stated: Mapping[str, str] | None = None,
+) -> MeasuredRun:
+    """Checks columns of requests in any order and sorts them by arrival.
+
+    Args:
+        arrival, ttft, e2e, tpot, itls: seconds; arrivals from any origin. TPOT follows from TTFT and E2E if it is not given.
+        rows: how a message names each row (`line 12`), default `request 1`, ...
+        columns: how a message names each column, by the names of these arguments; default those names.
+
+    Raises:
+        InputError: no request; a value that is missing, not finite, negative, or that cannot have happened beside the others.
+    """
+    said = dict(columns or {})
+    n = len(np.asarray(arrival))
+    at = [f"request {i + 1}" for i in range(n)] if rows is None else list(rows)
+    check = _Check(str(source), at, said)
+    if not n:
+        raise InputError(f"{source}: there is not one request in it")
+    since = check.seconds("arrival", arrival, low=None)
+    tokens = {
+        "input_tokens": check.tokens("input_tokens", input_tokens),
+        "output_tokens": check.tokens("output_tokens", output_tokens),
+    }
+    several = tokens["output_tokens"] > 1
+    first = np.full(n, np.nan) if ttft is None else check.seconds("ttft", ttft)
+    whole = np.full(n, np.nan) if e2e is None else check.seconds("e2e", e2e)
+    wrong = first > whole + SLACK
+    if wrong.any():
+        i = int(np.argmax(wrong))
+        raise check.refused(
+            i, "ttft", f"{first[i]:g} s", f"at most {check.called('e2e')}, {whole[i]:g} s here, is possible",
+            "are both columns in the same unit, and not swapped?",
+        )  # fmt: skip
+    if tpot is None:
+        each = np.where(several, np.maximum(whole - first, 0.0) / np.maximum(tokens["output_tokens"] - 1, 1), np.nan)
+    else:
+        each = np.where(several, check.seconds("tpot", tpot, absent=~several), np.nan)
+    gaps = None if itls is None else _gaps(check, itls, first, whole, tokens["output_tokens"])
+    order = np.argsort(since, kind="stable")
+    # Nanoseconds since 1970 do not fit a double: the origin goes first.
+    arrival_ns = np.rint((since - since.min()) * 1e9).astype(np.int64)
+    return MeasuredRun(
+        name=name,
+        source=str(source),
+        arrival_ns=arrival_ns[order],
+        **{k: v[order] for k, v in tokens.items()},
+        ttft=first[order],
+        tpot=each[order],
+        e2e=whole[order],
+        origin=origin,
+        itls=None if gaps is None else tuple(gaps[i] for i in order.tolist()),
+        hash_ids=None if hash_ids is None else tuple(tuple(hash_ids[i]) for i in order.tolist()),
+        block_size=block_size,
+        engine=dict(engine or {}),
+        stated=dict(stated or {}),
+    )
+
+
+def as_seen(
+    records: Records, *, name: str = "simulated", before_ns: int = 0, first_ns: int = 0, later_ns: int = 0
+) -> MeasuredRun:
+    """A simulation's finished requests as a client sees them, rows in order of arrival.
+
+    Args:
+        before_ns: from a client's arrival to the engine's.
+        first_ns, later_ns: from the end of the step that made a request's first (any later) token to its delivery.
+    """
+    r, raw = records.requests, arrays(records)
+    rows = np.flatnonzero(records.submitted)
+    done = np.flatnonzero(records.finished[rows])
+    outputs = np.array(raw["output_lens"], dtype=np.int64)[done]
+    before, first, later = before_ns / 1e9, first_ns / 1e9, later_ns / 1e9
+    ttft = np.array(raw["ttfts"])[done] + before + first
+    itls = [np.array(raw["itls"][i], dtype=np.float64) for i in done.tolist()]
+    for gaps in itls:
+        gaps[:1] = np.maximum(gaps[:1] + (later - first), 0.0)
+    return measured(
+        name,
+        "simulation",
+        arrival=r["arrival_ns"][rows][done] / 1e9,
+        input_tokens=np.array(raw["input_lens"])[done],
+        output_tokens=outputs,
+        ttft=ttft,
+        e2e=np.maximum(np.array(raw["latencies"])[done] + before + np.where(outputs > 1, later, first), ttft),
+        itls=itls,
+        origin="sent" if before_ns else "engine",
+    )
+
+
+class _Check:
+    """Columns of one source; its messages name file, row, column, what was found and what is allowed."""
+
+    def __init__(self, source: str, rows: Sequence[str], columns: Mapping[str, str]) -> None:
+        self.source, self.rows, self.columns = source, rows, columns
+
+    def called(self, column: str) -> str:
+        return self.columns.get(column, column)
+
+    def refused(self, row: int, column: str, found: str, allowed: str, remedy: str = "") -> InputError:
+        tail = f"; {remedy}" if remedy else ""
+        return InputError(f"{self.source}: {self.rows[row]}: {self.called(column)}: found {found}, but {allowed}{tail}")
+
+    def _column(self, column: str, values: ArrayLike) -> Floats:
+        found = np.asarray(values, dtype=np.float64)
+        if found.shape != (len(self.rows),):
+            raise InputError(
+                f"{self.source}: {self.called(column)}: found {len(found)} values for {len(self.rows)} requests; a truncated file?"
+            )
+        return found
+
+    def seconds(
+        self, column: str, values: ArrayLike, *, low: float | None = 0.0, absent: NDArray[np.bool_] | None = None
+    ) -> Floats:
+        """Finite seconds, none below `low`, none above a century; rows that may be `absent` are not looked at."""
+        found = self._column(column, values)
+        looked = np.ones(len(found), dtype=bool) if absent is None else ~absent
+        wrong = looked & ~np.isfinite(found)
+        if wrong.any():
+            i = int(np.argmax(wrong))
+            raise self.refused(
+                i, column, str(found[i]), "a finite number of seconds is needed", "leave requests out that did not finish"
+            )  # fmt: skip
+        if low is not None and (looked & (found < low)).any():
+            i = int(np.argmax(looked & (found < low)))
+            raise self.refused(i, column, f"{found[i]:g} s", "no time is negative")
+        if low is not None and (looked & (found > CENTURY)).any():
+            i = int(np.argmax(looked & (found > CENTURY)))
+            raise self.refused(i, column, f"{found[i]:g} s", "a century is the most", "is the unit right?")
+        if low is None and float(np.ptp(found)) > CENTURY:
+            i = int(np.argmax(found))
+            raise self.refused(
+                i, column, f"{found[i]:g} s", f"the first is at {found.min():g} s, over a century before", "is the unit right?"
+            )  # fmt: skip
+        return found
+
+    def tokens(self, column: str, values: ArrayLike) -> Ints:
+        found = self._column(column, values)
+        wrong = ~((found >= 1) & (found <= MOST_TOKENS) & (found == np.floor(found)))
+        if wrong.any():
+            i = int(np.argmax(wrong))
+            shown = f"{found[i]:g}"
+            raise self.refused(
+                i, column, shown, "a whole number of tokens above 0 is needed", "leave requests out that failed"
+            )  # fmt: skip
+        return found.astype(np.int64)
+
+
+def _gaps(check: _Check, itls: Sequence[ArrayLike], ttft: Floats, e2e: Floats, tokens: Ints) -> list[Floats]:
+    """Gaps of each request: finite, none negative, at most one a token after the first, within its E2E."""
+    found = [np.asarray(gaps, dtype=np.float64) for gaps in itls]
+    if len(found) != len(tokens):
+        raise InputError(
+            f"{check.source}: {check.called('itls')}: found {len(found)} lists for {len(tokens)} requests; a truncated file?"
+        )
+    for i, gaps in enumerate(found):
+        if len(gaps) and not (np.isfinite(gaps) & (gaps >= 0)).all():
+            bad = gaps[~(np.isfinite(gaps) & (gaps >= 0))][0]
+            raise check.refused(i, "itls", f"{bad:g} s", "gaps are finite and not negative")
+        if len(gaps) > max(int(tokens[i]) - 1, 0):
+            raise check.refused(i, "itls", f"{len(gaps)} gaps", f"{tokens[i]} tokens have at most {tokens[i] - 1}")
+        if np.isfinite(e2e[i]) and float(gaps.sum()) + ttft[i] > e2e[i] * 1.01 + 1e-3:
+            raise check.refused(
+                i, "itls", f"{gaps.sum():g} s in all after {ttft[i]:g} s", f"the request took {e2e[i]:g} s",
+                "are all columns in one unit?",
+            )  # fmt: skip
+    return found
