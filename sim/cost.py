@@ -19,17 +19,25 @@ class CostModel(Protocol):
 
     name: str
 
-    def decode_ns(self, sequences: int, context: int, max_context: int) -> int:
-        """A step of decodes only (all of them sample). Called once a step: keep it under half a microsecond."""
+    def decode_ns(self, sequences: int, context: int, longest: int) -> int:
+        """A step of decodes only, all of which sample. Called once a step: keep it within a microsecond.
 
-    def decode_line(self, sequences: int) -> tuple[float, float]:
-        """`(fixed, per_context)` such that `decode_ns` is floor(fixed + per_context * context + 0.5), in doubles."""
+        context: sum of their contexts before the step. longest: of them; below the mean (0, say) where nobody knows.
+        """
+
+    def decode_line(self, sequences: int, context: int, longest: int) -> tuple[float, float, float]:
+        """`(fixed, per_context, until)`: the straight stretch that a step of decodes lies on.
+
+        While the same decodes go on, `context` growing by `sequences` and `longest` by 1 a step, `decode_ns` is
+        floor(fixed + per_context * context + 0.5), in doubles, as long as `context` is below `until`; infinite where costs are
+        straight in contexts.
+        """
 
     def step_ns(self, shape: StepShape) -> int:
         """Any step."""
 
     def leap_ns(self, shape: StepShape, n: int) -> NDArray[np.int64]:
-        """Durations, shape `(n,)`, of n successive decode steps; step i has `decode_context + i * decode_sequences`."""
+        """Durations, shape `(n,)`, of n successive decode steps: in step i every context is i tokens longer."""
 
     def terms(self, shape: StepShape) -> dict[str, float]:
         """Nanoseconds by term; they sum to `step_ns` before rounding. Says what binds."""

@@ -156,7 +156,7 @@ class FastReplica:
 
     def _leap(self, start: int, bound: int, decided: int = 0) -> int:
         """Steps that start before `bound`, each like the one before: the same decodes, one token further. They end with the first
-        answer that is complete, or when blocks run out.
+        answer that is complete, when blocks run out, or where costs leave their straight stretch.
 
         Args:
             start: when the first of them starts.
@@ -169,7 +169,11 @@ class FastReplica:
         ends, blocks = steps.end_ns, steps.kv_blocks
         step, last, sequences = scheduler.step, scheduler.finishes[0][0], scheduler.decodes
         context = scheduler.base_sum + sequences * step
-        fixed, per_context = self.cost.decode_line(sequences)
+        base_max = scheduler.base_max
+        longest = (scheduler.find_base_max() if base_max is None else base_max) + step
+        fixed, per_context, until = self.cost.decode_line(sequences, context, longest)
+        if context + sequences * (last - step) >= until:  # costs bend: the next leap begins there
+            last = step - int((context - until) // sequences) - 1
         usable = scheduler.usable
         used = in_use = usable - scheduler.free
         end, before = start, len(ends)
@@ -189,7 +193,8 @@ class FastReplica:
                 break
         else:
             if at < last:
-                end, used = self._long_leap(at + 1, last, int(total), end, bound, used)
+                shape = StepShape((), sequences, int(total), longest + at + 1 - step, sequences)
+                end, used = self._long_leap(at + 1, last, shape, fixed + per_context * total, end, bound, used)
         n = len(ends) - before
         scheduler.step = step + n
         if self.on_finish is not None:
@@ -202,25 +207,24 @@ class FastReplica:
             steps.prolong(n)
         else:
             self.first = before
-            base_max = scheduler.base_max
-            longest = (scheduler.find_base_max() if base_max is None else base_max) + step
             steps.leaps.frombytes(
                 pack_leap(step, n, start, start, 0, 0, 0, sequences, context, longest, sequences, sequences, 0)
             )
         return end
 
-    def _long_leap(self, step: int, last: int, context: int, end: int, bound: int, used: int) -> tuple[int, int]:
-        """The rest of a leap, from `step` to `last` at most, by arrays; returns when it ends and the blocks then in use."""
+    def _long_leap(
+        self, step: int, last: int, shape: StepShape, shortest: float, end: int, bound: int, used: int
+    ) -> tuple[int, int]:
+        """The rest of a leap, from `step`, which has `shape` and is the `shortest`, to `last` at most, by arrays; returns when it
+        ends and the blocks then in use."""
         scheduler, steps = self.scheduler, self.steps
-        sequences = scheduler.decodes
-        fixed, per_context = self.cost.decode_line(sequences)
         # Steps never get shorter while contexts grow, so that these reach `bound`.
-        n = min(last - step + 1, 2 + int((bound - end) / (fixed + per_context * context)))
+        n = min(last - step + 1, 2 + int((bound - end) / shortest))
         blocks = used + np.cumsum(np.array(scheduler.due)[np.arange(step, step + n) % scheduler.block_size])
         n = int(np.searchsorted(blocks, scheduler.usable, side="right"))
         if not n:
             return end, used
-        ends = end + np.cumsum(self.cost.leap_ns(StepShape((), sequences, context, 0, sequences), n))
+        ends = end + np.cumsum(self.cost.leap_ns(shape, n))
         n = min(n, int(np.searchsorted(ends, bound)) + 1)
         steps.end_ns.extend(ends[:n].tolist())
         steps.kv_blocks.extend(blocks[:n].tolist())

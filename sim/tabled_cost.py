@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,20 +46,20 @@ class TabledCost(ABC):
     def _chunk(self, query: int, context: int) -> float:
         """Cost of one prefill chunk beyond its dense rows, non-decreasing in both."""
 
-    def decode_ns(self, sequences: int, context: int, max_context: int) -> int:
-        """A step of decodes only, all of which sample; `max_context` has no term of its own yet."""
+    def decode_ns(self, sequences: int, context: int, longest: int) -> int:
+        """A step of decodes only, all of which sample; the longest context has no term of its own."""
         try:
             fixed = self._decode[sequences]
         except IndexError:
             fixed = self._decode_fixed(sequences)
         return int(fixed + self._context_ns * context + 0.5)
 
-    def decode_line(self, sequences: int) -> tuple[float, float]:
-        """`(fixed, per_context)`: a decode step is a straight line in the sum of contexts."""
+    def decode_line(self, sequences: int, context: int, longest: int) -> tuple[float, float, float]:
+        """`(fixed, per_context, until)`: a decode step is a straight line in the sum of contexts, without end."""
         try:
-            return self._decode[sequences], self._context_ns
+            return self._decode[sequences], self._context_ns, inf
         except IndexError:
-            return self._decode_fixed(sequences), self._context_ns
+            return self._decode_fixed(sequences), self._context_ns, inf
 
     def step_ns(self, shape: StepShape) -> int:
         """Any step."""
@@ -76,7 +77,7 @@ class TabledCost(ABC):
             fixed = self._token_ns(tokens) + self._head_ns(sampled)
         return int(fixed + self._sequence_ns * sequences + self._context_ns * context + chunks + 0.5)
 
-    def prompt_ns(self, query: int, sequences: int, context: int, max_context: int) -> int:
+    def prompt_ns(self, query: int, sequences: int, context: int, longest: int) -> int:
         """A step of one whole prompt and `sequences` decodes: what `step_ns` says, without a shape to take apart."""
         try:
             fixed = self._token[sequences + query] + self._head[sequences + 1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +20,7 @@ def fast_worlds(draw: st.DrawFn) -> World:
         speculation="none", async_scheduling=False,
     )  # fmt: skip
     budget = max(world.engine.max_num_batched_tokens, world.engine.max_num_seqs)
-    return world.with_engine(max_num_batched_tokens=budget)
+    return replace(world.with_engine(max_num_batched_tokens=budget), bent=draw(st.booleans()))
 
 
 @law(80)
@@ -34,6 +36,13 @@ def test_fast_path_does_not_change_a_bit(world: World) -> None:
     assert content(world.run(fast=True)) == content(world.run(fast=False))
 
 
+@law(60)
+@given(fast_worlds())
+def test_leaps_end_where_costs_bend(world: World) -> None:
+    world = replace(world, bent=True)
+    assert content(world.run(leaps=True)) == content(world.run(fast=False))
+
+
 @law(25)
 @given(worlds(horizons=True))
 def test_settings_outside_the_fast_path_do_not_care_either(world: World) -> None:
@@ -45,9 +54,9 @@ def test_long_answers_leap_over_block_borders_and_finishes(loop: str) -> None:
     """Answers of hundreds of tokens that end, arrive and run out of blocks in the middle of leaps."""
 
     @law(25)
-    @given(worlds((loop,)), st.integers(3, 8))
-    def check(world: World, times: int) -> None:
-        world = world.with_engine(
+    @given(worlds((loop,)), st.integers(3, 8), st.booleans())
+    def check(world: World, times: int, bent: bool) -> None:
+        world = replace(world, bent=bent).with_engine(
             policy="fcfs", batching="chunked", long_prefill_token_threshold=0, enable_chunked_prefill=True,
             speculation="none", async_scheduling=False, num_gpu_blocks=world.engine.num_gpu_blocks * times, max_num_batched_tokens=256, max_model_len=4096,
         )  # fmt: skip

@@ -26,6 +26,7 @@ from sim.acceptance import Acceptance
 from sim.cluster import simulate
 from sim.drafting import DraftModel
 from sim.roofline import Roofline
+from tests.laws.bent import BentCost
 
 MICROSECOND = 1_000
 
@@ -52,6 +53,7 @@ class World:
     horizon_ns: int | None = None
     rates: tuple[float, ...] = (0.8, 0.5)  # of acceptance, by position
     found: float = 0.7
+    bent: bool = False  # steps cost what tests.laws.bent says
 
     @property
     def acceptance(self) -> Acceptance:
@@ -61,7 +63,7 @@ class World:
         return simulate(
             self.engine,
             self.workload,
-            roofline(),
+            BentCost() if self.bent else roofline(),
             acceptance=self.acceptance if self.engine.speculation != "none" else None,
             drafting=DraftModel(roofline(), self.engine.num_speculative_tokens) if self.drafts else None,
             replicas=self.replicas,

@@ -5,6 +5,8 @@ Steps last 10 ms whatever they hold, so that every time can be written down.
 
 from __future__ import annotations
 
+from math import inf
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -26,11 +28,11 @@ class SteadyCost:
 
     name = "steady"
 
-    def decode_ns(self, sequences: int, context: int, max_context: int) -> int:
+    def decode_ns(self, sequences: int, context: int, longest: int) -> int:
         return STEP
 
-    def decode_line(self, sequences: int) -> tuple[float, float]:
-        return float(STEP), 0.0
+    def decode_line(self, sequences: int, context: int, longest: int) -> tuple[float, float, float]:
+        return float(STEP), 0.0, inf
 
     def step_ns(self, shape: StepShape) -> int:
         return STEP
