@@ -40,6 +40,10 @@ PRESETS: dict[str, Preset] = {
 }
 
 
+LATER_FIELDS = ("tensor_parallel_size",)
+"""Fields of the engine section that are hashed only where they are not at their defaults."""
+
+
 class Engine(Section):
     """One engine replica. A field that is not given is taken from the preset, which may look at model and hardware.
 
@@ -52,6 +56,7 @@ class Engine(Section):
         async_scheduling: a step is decided while the one before it runs. Off on CPUs and with n-gram speculation whatever is
             said here, as in vLLM.
         speculation: drafts that are verified several at a time; none if not given.
+        tensor_parallel_size: devices that one replica is split over, each with its share of the heads, weights and KV.
     """
 
     preset: str = "vllm@0.32"
@@ -72,6 +77,7 @@ class Engine(Section):
     kv_cache_dtype: KvDtype = "auto"
     async_scheduling: bool = False
     speculation: Speculation | None = None
+    tensor_parallel_size: int = Field(default=1, ge=1)
 
     @field_validator("preset")
     @classmethod
@@ -109,7 +115,7 @@ class Engine(Section):
         """The settings that the scheduler runs with.
 
         Raises:
-            PydanticCustomError: weights that do not fit, a window beyond the model's or beyond the KV memory, a draft model of
+            PydanticCustomError: heads that cannot be split that way, weights that do not fit, a window beyond the model's or beyond the KV memory, a draft model of
                 another vocabulary, a budget that cannot hold a row with its drafts.
         """
         preset = PRESETS[self.preset]
@@ -122,8 +128,10 @@ class Engine(Section):
                 "engine", "max_model_len",
             )  # fmt: skip
         blocks, draft = self.num_gpu_blocks, self._draft_of(model)
+        tp = self.tensor_parallel_size
+        check_tensor_parallel(tp, hardware, *((model,) if draft is None else (model, draft)))
         if blocks is None:
-            blocks = kv_blocks(model, hardware, self.weight_dtype, self.kv_dtype, utilization, block_size, draft)
+            blocks = kv_blocks(model, hardware, self.weight_dtype, self.kv_dtype, utilization, block_size, draft, tp)
             capacity = (blocks - 1) * block_size
             if self.max_model_len is not None and capacity < window:
                 raise misplaced(
@@ -132,10 +140,10 @@ class Engine(Section):
                     "engine", "max_model_len",
                 )  # fmt: skip
             window = min(window, capacity)
-        elif model.weight_bytes(self.weight_dtype) > hardware.memory_bytes:
+        elif model.weight_bytes(self.weight_dtype) / tp > hardware.memory_bytes:
             raise misplaced(
-                f"{model.name} in {self.weight_dtype} has {model.weight_bytes(self.weight_dtype) / 1e9:.1f} GB of weights, "
-                f"{hardware.name} has {hardware.memory_bytes / 1e9:.1f} GB of memory",
+                f"{model.name} in {self.weight_dtype} has {model.weight_bytes(self.weight_dtype) / tp / 1e9:.1f} GB of weights"
+                f"{f' on each of {tp} devices' if tp > 1 else ''}, {hardware.name} has {hardware.memory_bytes / 1e9:.1f} GB of memory",
                 "model",
             )
         defaults = preset.cpu if hardware.is_cpu else preset.large if hardware.takes_large_batches else preset.small
@@ -166,6 +174,7 @@ class Engine(Section):
             speculation="none" if given is None else given.method,
             num_speculative_tokens=0 if given is None else given.k,
             speculation_off_above=0 if given is None else given.off_above,
+            tensor_parallel_size=tp,
         )
 
     def why_synchronous(self, hardware: HardwareSpec) -> str | None:
@@ -188,6 +197,28 @@ class Engine(Section):
         return draft
 
 
+def check_tensor_parallel(size: int, hardware: HardwareSpec, *models: ModelSpec) -> None:
+    """Refuses a tensor-parallel group that cannot be.
+
+    Raises:
+        PydanticCustomError: heads of one of the models that do not split evenly, or devices without a link.
+    """
+    where = ("engine", "tensor_parallel_size")
+    for model in models:
+        sizes = model.tensor_parallel_sizes()
+        if size not in sizes:
+            raise misplaced(
+                f"found {size}, but {model.name} has {model.num_heads} query heads and {model.num_kv_heads} KV heads; "
+                f"allowed: {', '.join(map(str, sizes))}",
+                *where,
+            )
+    if size > 1 and hardware.link_bandwidth is None:
+        raise misplaced(
+            f"found {size}, but the sheet of {hardware.name} has no link between devices; give its link_bandwidth (bytes/s)",
+            *where,
+        )
+
+
 def kv_blocks(
     model: ModelSpec,
     hardware: HardwareSpec,
@@ -196,24 +227,37 @@ def kv_blocks(
     utilization: float,
     block_size: int,
     draft: ModelSpec | None = None,
+    tensor_parallel_size: int = 1,
 ) -> int:
     """KV blocks that memory holds, null block included: what the engine may take, less weights and reserve. A draft model has
-    its weights there too, and its KV in blocks of the same tokens.
+    its weights there too, and its KV in blocks of the same tokens. Each device of a tensor-parallel group holds its share of
+    the weights and its heads' part of every block.
 
     Raises:
         PydanticCustomError: not even two blocks fit.
     """
     models = [model] if draft is None else [model, draft]
-    weights = sum(m.weight_bytes(dtype) for m in models)
+    tp = tensor_parallel_size
+    weights = sum(m.weight_bytes(dtype) for m in models) / tp
     left = utilization * hardware.memory_bytes - weights - hardware.reserve_bytes
     if hardware.kv_cache_bytes is not None:
         left = min(left, hardware.kv_cache_bytes)
-    blocks = int(left // (block_size * sum(m.kv_bytes_per_token(kv_dtype) for m in models)))
+    blocks = int(left // (block_size * sum(m.kv_bytes_per_token(kv_dtype, tp) for m in models)))
     if blocks < 2:
         served = model.name if draft is None else f"{model.name} with {draft.name}"
         raise misplaced(
             f"{served} in {dtype} does not fit: {weights / 1e9:.1f} GB of weights and {hardware.reserve_bytes / 1e9:.1f} GB "
-            f"of reserve in {utilization:g} x {hardware.memory_bytes / 1e9:.1f} GB of {hardware.name} leave no room for KV",
+            f"of reserve{f' on each of {tp} devices,' if tp > 1 else ''} in {utilization:g} x {hardware.memory_bytes / 1e9:.1f} GB of {hardware.name} leave no room for KV"
+            + _wider(models, tp, hardware),
             "model",
         )
     return blocks
+
+
+def _wider(models: list[ModelSpec], size: int, hardware: HardwareSpec) -> str:
+    """What to try where weights leave no room: the next larger group that the heads allow, if devices have a link."""
+    common = set.intersection(*(set(m.tensor_parallel_sizes()) for m in models))
+    larger = min((n for n in common if n > size), default=None)
+    if larger is None or hardware.link_bandwidth is None:
+        return ""
+    return f"; try engine.tensor_parallel_size: {larger}"

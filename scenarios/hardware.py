@@ -25,6 +25,8 @@ _BOUNDS: Mapping[str, tuple[float, float, str]] = {
     "layer_overhead": (0, 60, " seconds"),
     "reserve_bytes": (0, 1e16, " bytes"),
     "kv_cache_bytes": (1, 1e16, " bytes"),
+    "link_bandwidth": (1e6, 1e18, " bytes/s"),
+    "link_latency": (0, 60, " seconds"),
 }
 
 
@@ -47,6 +49,9 @@ class HardwareSpec:
         layer_overhead: launches of one layer, seconds.
         reserve_bytes: memory that neither weights nor KV get: activations, sampler, graphs, the runtime itself.
         kv_cache_bytes: fixed KV memory where engines do not derive it from a share of the device (CPUs); None: derived.
+        link_bandwidth: bytes/s that a device sends to the others of its tensor-parallel group, one direction of the sheet
+            (NVLink, or PCIe where there is none); None: it has no such link.
+        link_latency: an all-reduce of next to nothing among them, seconds; an assumption.
         is_cpu: engines choose other defaults on CPUs.
         large_batches: engines choose large default batches here (vLLM: 70 GiB or more, but not an A100).
     """
@@ -64,6 +69,8 @@ class HardwareSpec:
     layer_overhead: float = 15e-6
     reserve_bytes: float = 3.5e9
     kv_cache_bytes: float | None = None
+    link_bandwidth: float | None = None
+    link_latency: float = 10e-6
     is_cpu: bool = False
     large_batches: bool | None = None
 
@@ -99,26 +106,31 @@ def _gpu(
     bf16: float,
     fp8: float | None,
     usd_per_hour: float,
+    link: tuple[float, float],
     reserve_bytes: float = 3.5e9,
     large_batches: bool | None = None,
 ) -> HardwareSpec:
     flops = {"bfloat16": bf16, "float16": bf16} | ({"fp8": fp8, "int8": fp8} if fp8 else {})
     return HardwareSpec(
         name, round(memory_gib * GIB), bandwidth, flops, usd_per_hour,
-        reserve_bytes=reserve_bytes, large_batches=large_batches,
+        reserve_bytes=reserve_bytes, link_bandwidth=link[0], link_latency=link[1], large_batches=large_batches,
     )  # fmt: skip
+
+
+_NVLINK = 10e-6  # seconds of a small all-reduce: one kernel in which every device reads the others' memory
+_PCIE = 30e-6  # the same where data passes the host's switches
 
 
 CATALOG: dict[str, HardwareSpec] = {
     spec.name: spec
     for spec in (
-        _gpu("H100", 79.1, 3.35e12, 989e12, 1979e12, 3.0),  # SXM, 80 GB
-        _gpu("H200", 139.8, 4.8e12, 989e12, 1979e12, 3.8),  # SXM, 141 GB
-        _gpu("B200", 178.3, 8.0e12, 2250e12, 4500e12, 5.5),  # SXM, 192 GB sold, 180 usable
-        _gpu("A100-80G", 79.2, 2.039e12, 312e12, None, 1.8, large_batches=False),  # SXM
-        _gpu("L40S", 44.4, 0.864e12, 362e12, 733e12, 1.2),
+        _gpu("H100", 79.1, 3.35e12, 989e12, 1979e12, 3.0, (450e9, _NVLINK)),  # SXM, 80 GB
+        _gpu("H200", 139.8, 4.8e12, 989e12, 1979e12, 3.8, (450e9, _NVLINK)),  # SXM, 141 GB
+        _gpu("B200", 178.3, 8.0e12, 2250e12, 4500e12, 5.5, (900e9, _NVLINK)),  # SXM, 192 GB sold, 180 usable
+        _gpu("A100-80G", 79.2, 2.039e12, 312e12, None, 1.8, (300e9, _NVLINK), large_batches=False),  # SXM
+        _gpu("L40S", 44.4, 0.864e12, 362e12, 733e12, 1.2, (32e9, _PCIE)),  # PCIe 4.0 x16
         # Reserve from a public vLLM run: 90 % of 25.25 GB, less 16.06 GB of weights and 2,588 blocks of 16 tokens.
-        _gpu("RTX-4090", 25250627584 / GIB, 1.008e12, 165e12, 330e12, 0.5, reserve_bytes=1.24e9),
+        _gpu("RTX-4090", 25250627584 / GIB, 1.008e12, 165e12, 330e12, 0.5, (32e9, _PCIE), reserve_bytes=1.24e9),
         # One core of a server CPU with AVX2, and 4 GiB of KV as vLLM gives it on CPUs. Fixed, so that results do not
         # depend on the machine that simulates; what a real one takes is measured by calibration.
         HardwareSpec(

@@ -13,6 +13,9 @@ from scenarios.errors import InputError, unknown
 BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5}
 """Bytes of one value by the name of its precision."""
 
+MOST_DEVICES = 1024
+"""No replica is split over more."""
+
 
 @dataclass(frozen=True)
 class ModelSpec:
@@ -105,9 +108,22 @@ class ModelSpec:
         embeddings = self.vocab_size * self.hidden_size * (1 if self.tie_embeddings else 2)
         return (self.parameters() - embeddings) * BYTES[dtype] + embeddings * max(BYTES[dtype], 2.0)
 
-    def kv_bytes_per_token(self, dtype: str = "bfloat16") -> float:
-        """Keys and values of one token in every layer."""
-        return 2.0 * self.num_layers * self.kv_size * BYTES[dtype]
+    def kv_bytes_per_token(self, dtype: str = "bfloat16", tensor_parallel_size: int = 1) -> float:
+        """Keys and values of one token in every layer, as each device of a tensor-parallel group holds them."""
+        return 2.0 * self.num_layers * self.kv_heads_of_rank(tensor_parallel_size) * self.head_dim * BYTES[dtype]
+
+    def kv_heads_of_rank(self, tensor_parallel_size: int) -> int:
+        """KV heads on each device of a tensor-parallel group: one at least, so beyond `num_kv_heads` devices they are copied."""
+        return max(1, self.num_kv_heads // tensor_parallel_size)
+
+    def tensor_parallel_sizes(self) -> tuple[int, ...]:
+        """Group sizes that split the query heads evenly, and split or copy the KV heads evenly."""
+        heads, kv_heads = self.num_heads, self.num_kv_heads
+        return tuple(
+            size
+            for size in range(1, min(heads, MOST_DEVICES) + 1)
+            if heads % size == 0 and (kv_heads % size == 0 or size % kv_heads == 0)
+        )
 
     def attention_flops(self, pairs: float) -> float:
         """FLOP of scores and weighted values for so many (query, key) pairs, in all layers."""

@@ -23,7 +23,7 @@ from pydantic import (
 from scenarios import hardware as hardware_catalog
 from scenarios import models as model_catalog
 from scenarios.arrivals import MOST_REQUESTS, Arrivals, ClosedLoop, Staged
-from scenarios.engine import Engine
+from scenarios.engine import LATER_FIELDS, Engine
 from scenarios.errors import check_keys, check_name, misplaced
 from scenarios.fields import MOST_TOKENS, PositiveDuration, Section, TokenCount, digest, wants_digest
 from scenarios.hardware import HardwareSpec
@@ -141,7 +141,7 @@ class WorkloadSpec(Section):
 
 
 class Prices(Section):
-    """USD. `gpu_hour` is the price of one device, the sheet's if not given."""
+    """USD. `gpu_hour` is the price of one device, the sheet's if not given; a replica has `tensor_parallel_size` of them."""
 
     gpu_hour: float = Field(default=0.0, ge=0)
 
@@ -244,6 +244,13 @@ class Scenario(Section):
         """SHA-256 (hex) of everything that can change a result: contents of files rather than their paths, dimensions
         rather than names; not the scenario's own name and description."""
         content = self.model_dump(mode="json", exclude={"name", "description"}, context={"digest": True})
+        engine, sheet = content["engine"], content["hardware"]
+        for name in LATER_FIELDS:  # where they say what was always so, hashes of before they were there stand
+            if engine[name] == Engine.model_fields[name].default:
+                del engine[name]
+        if self.engine.tensor_parallel_size == 1:
+            for name in ("link_bandwidth", "link_latency"):
+                sheet.pop(name, None)
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def to_yaml(self) -> str:

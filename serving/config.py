@@ -31,6 +31,7 @@ class EngineConfig:
         speculation: who proposes drafts, a name of `serving.speculation.METHODS`.
         num_speculative_tokens: drafts proposed at a time (k).
         speculation_off_above: no drafts are asked for while more requests than that run, 0 for no such limit.
+        tensor_parallel_size: devices of the replica. Decisions are the same for any; it is here for memory and money.
     """
 
     num_gpu_blocks: int
@@ -49,6 +50,7 @@ class EngineConfig:
     speculation: str = "none"
     num_speculative_tokens: int = 0
     speculation_off_above: int = 0
+    tensor_parallel_size: int = 1
 
     @property
     def usable_blocks(self) -> int:

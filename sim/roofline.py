@@ -39,12 +39,25 @@ class Roofline(TabledCost):
         dtype: precision of weights and arithmetic (int8 and int4: of weights only), a key of `scenarios.models.BYTES`.
             Activations, embeddings and the output head take two bytes a value at least.
         kv_dtype: precision of the KV cache; that of the activations if not given.
+        tensor_parallel_size: devices that share every layer: GEMMs are split by columns or rows, attention by heads, and
+            each layer sums its partial results over the group twice (Megatron-LM).
     """
 
     def __init__(
-        self, model: ModelSpec, hardware: HardwareSpec, *, dtype: str = "bfloat16", kv_dtype: str | None = None
+        self,
+        model: ModelSpec,
+        hardware: HardwareSpec,
+        *,
+        dtype: str = "bfloat16",
+        kv_dtype: str | None = None,
+        tensor_parallel_size: int = 1,
     ) -> None:
-        layers, hidden, q, kv = model.num_layers, model.hidden_size, model.q_size, model.kv_size
+        tp = tensor_parallel_size
+        if tp not in model.tensor_parallel_sizes():
+            allowed = ", ".join(map(str, model.tensor_parallel_sizes()))
+            raise ValueError(f"tensor_parallel_size of {model.name}: found {tp}, allowed: {allowed}")
+        layers, hidden = model.num_layers, model.hidden_size
+        q, kv = model.q_size // tp, model.kv_heads_of_rank(tp) * model.head_dim
         self._layers = layers
         self._activation_bytes = max(2.0, BYTES[dtype])
         self._byte_ns = 1e9 / (hardware.memory_bandwidth * hardware.memory_efficiency)
@@ -55,18 +68,20 @@ class Roofline(TabledCost):
         self._gemms = (
             _Matrix(hidden, q + 2 * kv, weight, flop_ns),
             _Matrix(q, hidden, weight, flop_ns),
-            *_feed_forward(model, weight, flop_ns),
+            *_feed_forward(model, weight, flop_ns, tp),
         )
         wide = "float32" if BYTES[dtype] > 2 else "bfloat16"
         head_flop_ns = 1e9 / (_peak(hardware, wide) * hardware.compute_efficiency)
-        self._lm_head = _Matrix(hidden, model.vocab_size, BYTES[wide], head_flop_ns)
+        self._lm_head = _Matrix(hidden, -(-model.vocab_size // tp), BYTES[wide], head_flop_ns)
         # Two norms with the residual, rotary embedding, gate: each value read and written about so often a layer.
         self._elementwise_ns = self._activation_bytes * layers * (8 * hidden + 2 * (q + 2 * kv)) * self._byte_ns
-        self._pair_ns = model.attention_flops(1.0) * 1e9 / (_peak(hardware, wide) * hardware.attention_efficiency)
-        self._kv_ns = model.kv_bytes_per_token(kv_dtype or wide) * self._byte_ns
+        self._pair_ns = model.attention_flops(1.0) / tp * 1e9 / (_peak(hardware, wide) * hardware.attention_efficiency)
+        self._kv_ns = model.kv_bytes_per_token(kv_dtype or wide, tp) * self._byte_ns
+        self._reduce_ns, self._reduce_token_ns = _all_reduces(model, hardware, tp, self._activation_bytes)
         context_ns = max(self._kv_ns, self._pair_ns)
         # A decode also attends to the token that it writes.
-        super().__init__(f"roofline {model.name} on {hardware.name}", self._scheduled_ns + context_ns, context_ns)
+        devices = f"{tp} x {hardware.name}" if tp > 1 else hardware.name
+        super().__init__(f"roofline {model.name} on {devices}", self._scheduled_ns + context_ns, context_ns)
 
     def _gemm(self, matrix: _Matrix, rows: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Nanoseconds of arithmetic and of traffic of one GEMM, by rows."""
@@ -84,6 +99,8 @@ class Roofline(TabledCost):
     def _token_table(self, tokens: int) -> NDArray[np.float64]:
         rows = np.arange(tokens, dtype=np.float64)
         total = self._step_ns + rows * self._elementwise_ns
+        if self._reduce_ns or self._reduce_token_ns:
+            total = total + (self._reduce_ns + rows * self._reduce_token_ns)
         for matrix in self._gemms:
             total = total + self._layers * np.maximum(*self._gemm(matrix, rows))
         return total
@@ -107,9 +124,11 @@ class Roofline(TabledCost):
         rows = shape.sampled if shape.prefill else shape.decode_sequences
         chunks = [self._chunk(q, c) - self._scheduled_ns for q, c in shape.prefill]
         scheduled = shape.decode_sequences + len(chunks)
+        reduced = self._reduce_ns + tokens * self._reduce_token_ns
         return {
             **linears,
             "elementwise": tokens * self._elementwise_ns,
+            **({"all-reduce": reduced} if reduced else {}),
             "prefill attention": sum(chunks),
             "decode attention": (shape.decode_context + shape.decode_sequences) * self._context_ns,
             "output head": self._head_ns(rows),
@@ -120,11 +139,26 @@ class Roofline(TabledCost):
         return "roofline: no measurement"
 
 
-def _feed_forward(model: ModelSpec, weight: float, flop_ns: float) -> tuple[_Matrix, ...]:
-    hidden, width = model.hidden_size, model.intermediate_size
+def _all_reduces(model: ModelSpec, hardware: HardwareSpec, size: int, value_bytes: float) -> tuple[float, float]:
+    """Nanoseconds of a step's all-reduces, two a layer: fixed, and of each token's activations. Every device sends and receives
+    2 (n - 1) / n of them, at the share of the link's rate that kernels reach of memory."""
+    if size == 1:
+        return 0.0, 0.0
+    if hardware.link_bandwidth is None:
+        raise ValueError(f"hardware {hardware.name} has no link_bandwidth, but {size} devices share a layer")
+    sums = 2 * model.num_layers
+    sent = 2.0 * (size - 1) / size * model.hidden_size * value_bytes
+    rate = hardware.link_bandwidth * hardware.memory_efficiency
+    return sums * hardware.link_latency * 1e9, sums * sent / rate * 1e9
+
+
+def _feed_forward(model: ModelSpec, weight: float, flop_ns: float, size: int) -> tuple[_Matrix, ...]:
+    """GEMMs of one of `size` devices; experts are split like dense layers, each over all devices."""
+    hidden, width = model.hidden_size, -(-model.intermediate_size // size)
     if not model.num_experts:
         return _Matrix(hidden, 2 * width, weight, flop_ns), _Matrix(width, hidden, weight, flop_ns)
-    experts, active, width = model.num_experts, model.num_experts_per_tok, model.moe_intermediate_size
+    experts, active = model.num_experts, model.num_experts_per_tok
+    width = -(-model.moe_intermediate_size // size)
     return (
         _Matrix(hidden, experts, weight, flop_ns),
         _Matrix(hidden, 2 * width, weight, flop_ns, experts, active),

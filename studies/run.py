@@ -46,7 +46,13 @@ def cost_of(scenario: Scenario) -> CostModel:
     """
     if scenario.cost.source == "profile":
         return profile_cost(load_profile(str(scenario.cost.profile)), scenario)
-    return Roofline(scenario.model, scenario.hardware, dtype=scenario.dtype, kv_dtype=scenario.kv_dtype)
+    return Roofline(
+        scenario.model,
+        scenario.hardware,
+        dtype=scenario.dtype,
+        kv_dtype=scenario.kv_dtype,
+        tensor_parallel_size=scenario.engine.tensor_parallel_size,
+    )
 
 
 def profile_cost(profile: Profile, scenario: Scenario) -> ProfileCost:
@@ -164,6 +170,11 @@ def backend(
     from gpu_backend import make_engine
 
     section = scenario.engine
+    if section.tensor_parallel_size > 1:
+        raise InputError(
+            f"engine.tensor_parallel_size: found {section.tensor_parallel_size}, but an execution has one device; tensor "
+            "parallelism is simulated only (servetwin run)"
+        )
     if device == "cpu":
         for field in ("dtype", "kv_cache_dtype"):
             if getattr(section, field) not in ("auto", "float32", "bfloat16"):
@@ -215,7 +226,7 @@ def describe(
     """Records with their summary and all that a reader needs to judge them."""
     config = scenario.engine_config()
     slo = scenario.slo
-    price = scenario.prices.gpu_hour
+    price = scenario.prices.gpu_hour * config.tensor_parallel_size
     asked = {o.percentile for o in scenario.objectives if o.percentile is not None}
     figures = summary(records, sorted({*percentiles, *asked}), slo, config, usd_per_hour=price or None)
     profile = getattr(cost, "profile", None)

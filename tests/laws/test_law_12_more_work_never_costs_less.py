@@ -62,8 +62,8 @@ def check(cost: CostModel, shape: StepShape, more: int) -> None:
 
 
 @cache
-def roofline(model: str, hardware: str, dtype: str, kv_dtype: str) -> Roofline:
-    return Roofline(MODELS[model], HARDWARE[hardware], dtype=dtype, kv_dtype=kv_dtype)
+def roofline(model: str, hardware: str, dtype: str, kv_dtype: str, devices: int) -> Roofline:
+    return Roofline(MODELS[model], HARDWARE[hardware], dtype=dtype, kv_dtype=kv_dtype, tensor_parallel_size=devices)
 
 
 @law(150)
@@ -72,13 +72,15 @@ def roofline(model: str, hardware: str, dtype: str, kv_dtype: str) -> Roofline:
     st.sampled_from(tuple(HARDWARE)),
     st.sampled_from(tuple(BYTES)),
     st.sampled_from(tuple(BYTES)),
+    st.data(),
     shapes(),
     st.integers(1, 5000),
 )
 def test_roofline_never_gets_cheaper_with_more_work(
-    model: str, hardware: str, dtype: str, kv_dtype: str, shape: StepShape, more: int
+    model: str, hardware: str, dtype: str, kv_dtype: str, data: st.DataObject, shape: StepShape, more: int
 ) -> None:
-    check(roofline(model, hardware, dtype, kv_dtype), shape, more)
+    sizes = MODELS[model].tensor_parallel_sizes() if HARDWARE[hardware].link_bandwidth else (1,)
+    check(roofline(model, hardware, dtype, kv_dtype, data.draw(st.sampled_from(sizes))), shape, more)
 
 
 @st.composite

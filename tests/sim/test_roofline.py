@@ -133,3 +133,35 @@ def test_a_decode_step_is_priced_in_about_a_quarter_microsecond():
     DENSE.decode_ns(28, 16_800, 900)
     best = min(timeit.repeat(lambda: DENSE.decode_ns(28, 16_800, 900), number=2000, repeat=5)) / 2000
     assert best < 3e-6
+
+
+def test_a_group_of_devices_shares_the_work_and_pays_for_sums():
+    spec, shape = model("Llama-3.1-70B"), StepShape(((4096, 1000),), 16, 16_000, 1000, 17)
+    one, four = (Roofline(spec, hardware("H200"), tensor_parallel_size=size).terms(shape) for size in (1, 4))
+    assert "all-reduce" not in one
+    sent = 2 * 80 * 2 * (3 / 4) * (4096 + 16) * 8192 * 2.0
+    assert four["all-reduce"] == pytest.approx(2 * 80 * 10e3 + sent / (450e9 * 0.8) * 1e9)
+    assert four["linears, compute"] == pytest.approx(one["linears, compute"] / 4)
+    for term in ("prefill attention", "decode attention"):
+        assert four[term] == pytest.approx(one[term] / 4)
+    assert four["host"] == one["host"]
+
+
+def test_devices_beyond_the_kv_heads_read_as_much_kv_each():
+    shape = StepShape((), 16, 160_000, 10_000, 16)
+    costs = {n: Roofline(model("Qwen3-30B-A3B"), hardware("H100"), tensor_parallel_size=n) for n in (4, 8)}
+    assert costs[8].terms(shape)["decode attention"] == costs[4].terms(shape)["decode attention"]
+    assert costs[8].terms(shape)["linears, bandwidth"] < costs[4].terms(shape)["linears, bandwidth"]
+
+
+def test_terms_of_a_group_sum_to_the_step():
+    cost = Roofline(model("Qwen3-30B-A3B"), hardware("L40S"), tensor_parallel_size=2)
+    for shape in (StepShape(((100, 7),), 3, 300, 100, 4), StepShape((), 3, 300, 100, 3)):
+        assert sum(cost.terms(shape).values()) == pytest.approx(cost.step_ns(shape), abs=1)
+
+
+def test_a_size_that_does_not_split_the_heads_is_refused():
+    with pytest.raises(ValueError, match="found 3, allowed: 1, 2, 4, 8, 16, 32"):
+        Roofline(model("Llama-3.1-8B"), hardware("H100"), tensor_parallel_size=3)
+    with pytest.raises(ValueError, match="no link_bandwidth"):
+        Roofline(model("Llama-3.1-8B"), hardware("cpu"), tensor_parallel_size=2)

@@ -179,3 +179,14 @@ def test_the_package_lists_what_it_offers_and_takes_names(tmp_path):
     run = studies.simulate("demo")
     assert repr(run).startswith("<Run 'demo': simulated, 100 requests completed; mean_ttft_ms=")
     assert repr(studies.load(studies.save(run, tmp_path / "out"))) == repr(run)
+
+
+def test_a_replica_of_several_devices_costs_as_many_and_is_simulated_only():
+    changes = ["hardware=H100", "model=qwen3-tiny", "cost={source: roofline}", *SMALL]
+    one, two = (scenarios.load("demo", overrides=[*changes, f"engine.tensor_parallel_size={n}"]) for n in (1, 2))
+    runs = [simulate(scenario).summary for scenario in (one, two)]
+    hours = [run["duration"] / 3600 for run in runs]
+    assert runs[0]["usd_total"] == pytest.approx(3.0 * hours[0])
+    assert runs[1]["usd_total"] == pytest.approx(2 * 3.0 * hours[1])
+    with pytest.raises(InputError, match=r"engine\.tensor_parallel_size: found 2, but an execution has one device"):
+        execute(two)
