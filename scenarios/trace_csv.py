@@ -36,7 +36,7 @@ _USUAL = {
 Ints = NDArray[np.int64]
 
 
-class _Table:
+class CsvTable:
     """A CSV text by columns; rows know their line in the file, blank lines do not count."""
 
     def __init__(self, text: str, path: Path) -> None:
@@ -65,7 +65,7 @@ class _Table:
     def column(self, name: str) -> Sequence[str]:
         return self._columns[self.header.index(name)]
 
-    def _refuse(self, name: str, wrong: Callable[[str], bool], allowed: str) -> InputError:
+    def refuse(self, name: str, wrong: Callable[[str], bool], allowed: str) -> InputError:
         for line, value in zip(self.lines, self.column(name), strict=True):
             if wrong(value):
                 return InputError(f"{self.path}: line {line}: {name}: found {value!r}, but {allowed} is needed")
@@ -75,7 +75,7 @@ class _Table:
         """A column of whole numbers, none negative (`12.0` counts as 12)."""
         numbers = self.numbers(name)
         if ((numbers < 0) | (numbers > MOST_TOKENS) | (numbers != np.floor(numbers))).any():
-            raise self._refuse(
+            raise self.refuse(
                 name, lambda v: not 0 <= float(v) <= MOST_TOKENS or float(v) % 1 != 0, "a number of tokens"
             )
         return numbers.astype(np.int64)
@@ -90,9 +90,9 @@ class _Table:
         try:
             floats = values.astype(np.float64)
         except ValueError:
-            raise self._refuse(name, lambda v: not _is_number(v), "a number") from None
+            raise self.refuse(name, lambda v: not _is_number(v), "a number") from None
         if not np.isfinite(floats).all():
-            raise self._refuse(name, lambda v: not np.isfinite(float(v)), "a finite number")
+            raise self.refuse(name, lambda v: not np.isfinite(float(v)), "a finite number")
         return floats
 
     def moments(self, name: str) -> Ints:
@@ -100,9 +100,9 @@ class _Table:
         values = self.column(name)
         allowed = "a time such as 2023-11-16 18:17:03.9799600"
         if min(map(len, values)) < 19:
-            raise self._refuse(name, lambda v: len(v) < 19, allowed)
+            raise self.refuse(name, lambda v: len(v) < 19, allowed)
         if not all("1970" <= value[:4] <= "2200" for value in values):  # nanoseconds would wrap around
-            raise self._refuse(name, lambda v: not "1970" <= v[:4] <= "2200", allowed)
+            raise self.refuse(name, lambda v: not "1970" <= v[:4] <= "2200", allowed)
         if values[0].endswith(("+00:00", "Z")):
             values = [value.removesuffix("+00:00").removesuffix("Z") for value in values]
         try:
@@ -110,7 +110,7 @@ class _Table:
                 warnings.simplefilter("error")  # other time zones
                 return np.array(values, dtype="datetime64[ns]").astype(np.int64)
         except (ValueError, UserWarning, DeprecationWarning):
-            raise self._refuse(name, lambda v: not _is_moment(v), allowed) from None
+            raise self.refuse(name, lambda v: not _is_moment(v), allowed) from None
 
 
 def _is_number(text: str) -> bool:
@@ -137,7 +137,7 @@ def read_azure(text: str, path: Path, options: TraceOptions) -> RecordedTrace:
         raise InputError(
             f"{path}: an Azure trace holds dates, so time_unit {options.time_unit!r} says nothing; leave it out"
         )
-    table = _Table(text, path)
+    table = CsvTable(text, path)
     for name in AZURE:
         if name not in table.header:
             raise InputError(f"{path}: line 1: {unknown('column', name, table.header)}")
@@ -147,7 +147,7 @@ def read_azure(text: str, path: Path, options: TraceOptions) -> RecordedTrace:
 
 def read_csv(text: str, path: Path, options: TraceOptions) -> RecordedTrace:
     """Any table with arrivals, prompt tokens and output tokens; the time unit must be said, the columns only if unusual."""
-    table = _Table(text, path)
+    table = CsvTable(text, path)
     if options.time_unit is None:
         raise InputError(
             f"{path}: say what its times count: workload.trace.time_unit, one of {', '.join(get_args(TimeUnit))} (a wrong guess would "
