@@ -1,0 +1,129 @@
+"""Attention of a kernel bundle: one table of prompts and decodes together, taken apart into what each costs alone and the rest."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from calibration.operators.grids import leave_one_out, monotone, to_grid
+from calibration.operators.number_table import NumberTable
+from calibration.operators.tables import Floats
+from scenarios.errors import InputError
+from sim.operator_profile import DecodeAttention, MixedAttention, PrefillAttention
+from sim.profile_parts import Errors
+
+Parts = tuple[DecodeAttention, PrefillAttention, MixedAttention | None, dict[str, Errors]]
+_HALVINGS = 2
+"""Points put between two measured chunk lengths where a parabola bends: 2 ** this - 1."""
+
+
+def attention_parts(table: NumberTable, layers: int) -> Parts:
+    """Attention of all layers from microseconds of one, and how well each point follows from its neighbours.
+
+    Raises:
+        InputError: no decodes, or no prompts alone; a hole in one of the grids.
+    """
+    chunk, decodes = table.numbers["prefill_chunk"], table.numbers["n_decode"]
+    decode = _rows(table, (chunk == 0) & (decodes > 0), "prefill_chunk 0: decodes alone")
+    prefill = _rows(table, (chunk > 0) & (decodes == 0), "n_decode 0: prompts alone")
+    both = np.flatnonzero((chunk > 0) & (decodes > 0))
+    (n, k), alone = to_grid(decode, ("n_decode", "kv_decode"), "time_us")
+    (q, c), prompts = to_grid(prefill, ("prefill_chunk", "kv_prefill"), "time_us")
+    errors = {
+        "decode_attention": _errors(leave_one_out(np.array(k, dtype=float), alone)),
+        "prefill_attention": _errors(leave_one_out(np.array(c, dtype=float), prompts)),
+    }
+    us, mixed_axes = None, None
+    if len(both):
+        mixed_axes, us = to_grid(table.take(both), ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode"), "time_us")
+        mq, mc, mn, mk = mixed_axes
+        if mq != q or mc != c or mk != k or mn != n[: len(mn)]:
+            raise InputError(
+                f"{table.path}: rows with prompts and decodes lie on other points than rows with one of them alone; "
+                "measure all of them on one grid"
+            )
+        alone, prompts, us = _together(alone, prompts, us)
+    else:
+        alone, prompts = monotone(alone), monotone(prompts)
+    scale = 1e3 * layers
+    queries, fine = _bent(np.array(q, dtype=float), np.array(c, dtype=float), prompts)
+    mixed = None
+    if us is not None and mixed_axes is not None:
+        beyond = us - prompts[:, :, None, None] - alone[None, None, : us.shape[2], :]
+        mixed = MixedAttention(
+            queries=q,
+            contexts=c,
+            sequences=mixed_axes[2],
+            decode_contexts=k,
+            ns=tuple((beyond * scale).round(1).ravel().tolist()),
+        )
+    return (
+        DecodeAttention(sequences=n, contexts=k, ns=_nested(alone * scale)),
+        PrefillAttention(
+            pair_ns=0.0,
+            queries=tuple(round(x) for x in queries.tolist()),
+            contexts=c,
+            ns=_nested(fine * scale),
+            shared_ns=float(np.floor(prompts.min() * scale)),
+        ),
+        mixed,
+        errors,
+    )
+
+
+def _rows(table: NumberTable, which: np.ndarray[tuple[int], np.dtype[np.bool_]], what: str) -> NumberTable:
+    rows = np.flatnonzero(which)
+    if not len(rows):
+        raise InputError(f"{table.path}: not one row with {what}; was the measurement cut off?")
+    return table.take(rows)
+
+
+def _together(alone: Floats, prompts: Floats, us: Floats) -> tuple[Floats, Floats, Floats]:
+    """All three made to grow with their work, each plane beside the others: no prompt and no decode are planes of the whole."""
+    whole = np.zeros((us.shape[0] + 1, us.shape[1], us.shape[2] + 1, us.shape[3]))
+    whole[1:, :, 1:, :] = us
+    whole[0, :, 1:, :] = alone[None, : us.shape[2], :]
+    whole[1:, :, 0, :] = prompts[:, :, None]
+    whole = monotone(whole)
+    shared = whole[0, 0, 1:, :]
+    rest = np.maximum.accumulate(np.concatenate([shared[-1:], monotone(alone)[us.shape[2] :]]), axis=0)[1:]
+    return np.concatenate([shared, rest]), whole[1:, :, 0, 0], whole[1:, :, 1:, :]
+
+
+def _bent(q: Floats, c: Floats, us: Floats) -> tuple[Floats, Floats]:
+    """More chunk lengths: between two measured ones the causal half of a chunk is a parabola, not its chord.
+
+    A query against one more cached token costs what the longer chunk's own slope over contexts says, at its steadiest.
+    """
+    slopes = np.diff(us, axis=1) / np.diff(c)
+    queries, rows = [q[0]], [us[0]]
+    for i in range(1, len(q)):
+        pair = float(np.median(slopes[i][-3:])) / q[i]
+        parts = 2**_HALVINGS if q[i] - q[i - 1] >= 2**_HALVINGS else 1
+        for step in range(1, parts):
+            share = step / parts
+            at = q[i - 1] + share * (q[i] - q[i - 1])
+            below = pair / 2.0 * (at - q[i - 1]) * (q[i] - at)
+            chord = us[i - 1] + share * (us[i] - us[i - 1])
+            # Never below the shorter chunk, nor below half of the chord's rise: the small end is not a parabola.
+            rows.append(np.maximum(chord - below, us[i - 1] + 0.5 * share * (us[i] - us[i - 1])))
+            queries.append(at)
+        rows.append(us[i])
+        queries.append(q[i])
+    return np.array(queries), monotone(np.array(rows))
+
+
+def _nested(grid: Floats) -> tuple[tuple[float, ...], ...]:
+    return tuple(tuple(row) for row in grid.round(1).tolist())
+
+
+def _errors(relative: Floats) -> Errors:
+    if not len(relative):
+        return Errors(observations=0, mape=0.0, signed_mean=0.0, p90=0.0, worst=0.0)
+    size = np.abs(relative)
+    return Errors(
+        observations=len(relative),
+        mape=float(size.mean()),
+        signed_mean=float(relative.mean()),
+        p90=float(np.percentile(size, 90)),
+        worst=float(relative[int(np.argmax(size))]),
+    )
