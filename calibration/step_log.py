@@ -1,0 +1,270 @@
+"""Step costs from an engine's own step log, which counts requests and tokens of each iteration but not their contexts.
+
+Contexts are reconstructed by replaying the counts, first come, first served:
+
+1. Prompts have `input_tokens` tokens (given, or the commonest tokens a prompt of iterations below the token budget). A prompt
+   that did not end goes on first in the next iteration that has prompts; then new prompts start, each taking all of its
+   tokens but the last, which takes what is left. What is left of it waits only where the iteration is at its budget.
+2. Prompts that are short of tokens otherwise found their beginning in the prefix cache; among several, the first did.
+3. Where fewer requests decode than could, the oldest have finished. Each decode adds a token to its context.
+4. Requests that were there before the first row have unknown contexts, and rows with one of them are left out. So are rows
+   whose counts these rules cannot explain; their prompts count as ended, with the usual length.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibration.features import Observations, shapes_to_observations
+from calibration.fit import Fitter, NotEnoughDataError
+from scenarios.documents import read_text
+from scenarios.errors import InputError
+from scenarios.trace_csv import CsvTable
+from serving.plan import StepShape
+from sim.profile import Profile
+from sim.profile_parts import Domain, Range, Source
+
+Ints = NDArray[np.int64]
+
+COLUMNS = ("iteration", "prefill_requests", "prefill_tokens", "decode_requests", "decode_tokens", "elapsed_ms")
+_ROWS = re.compile(r"(\d*):(\d*)")
+
+
+@dataclass(frozen=True)
+class IterationLog:
+    """Columns `(n,)`, one row an iteration with work, in order. elapsed_ns: what the engine says it took."""
+
+    source: str
+    iteration: Ints
+    prefill_requests: Ints
+    prefill_tokens: Ints
+    decode_requests: Ints
+    elapsed_ns: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.iteration)
+
+    def take(self, rows: str) -> IterationLog:
+        """Iterations `from:to` by number, `to` excluded; either may be missing.
+
+        Raises:
+            InputError: another form, or nothing is left.
+        """
+        found = _ROWS.fullmatch(rows.strip())
+        if found is None or not rows.strip(":"):
+            raise InputError(f"rows of {self.source}: found {rows!r}, but FROM:TO is needed, such as 6219: or :6219")
+        low = int(found[1]) if found[1] else 0
+        high = int(found[2]) if found[2] else int(self.iteration[-1]) + 1
+        kept = (self.iteration >= low) & (self.iteration < high)
+        if not kept.any():
+            raise InputError(
+                f"rows of {self.source}: found {rows}, but the log has iterations {self.iteration[0]} to {self.iteration[-1]}"
+            )
+        return replace(self, **{f.name: getattr(self, f.name)[kept] for f in fields(self)[1:]})
+
+    def hash(self) -> str:
+        """Short hash of the rows."""
+        table = np.column_stack([getattr(self, f.name) for f in fields(self)[1:]])
+        return hashlib.sha256(np.ascontiguousarray(table, dtype=np.float64).tobytes()).hexdigest()[:16]
+
+
+def read_iterations(path: Path | str) -> IterationLog:
+    """A table `iteration, prefill_requests, prefill_tokens, decode_requests, decode_tokens, elapsed_ms`, plain or gzip.
+
+    Raises:
+        InputError: names the file, the line, the column, what was found and what is allowed.
+    """
+    path = Path(path)
+    text = read_text(path)
+    if not text.strip():
+        raise InputError(f"{path}: the file is empty; a header {','.join(COLUMNS)} is needed")
+    table = CsvTable(text, path)
+    if missing := [name for name in COLUMNS if name not in table.header]:
+        raise InputError(
+            f"{path}: line 1: no column {', '.join(missing)}; found {', '.join(table.header)}, but a step log has "
+            f"{', '.join(COLUMNS)}"
+        )
+    counts = {name: table.counts(name) for name in COLUMNS[:-1]}
+    elapsed = np.asarray(table.numbers("elapsed_ms"), dtype=np.float64)
+    if (elapsed <= 0).any():
+        raise table.refuse("elapsed_ms", lambda v: float(v) <= 0, "a duration above 0")
+    if (counts["decode_tokens"] != counts["decode_requests"]).any():
+        at = int(np.argmax(counts["decode_tokens"] != counts["decode_requests"]))
+        raise InputError(
+            f"{path}: line {table.lines[at]}: decode_tokens: found {counts['decode_tokens'][at]} of "
+            f"{counts['decode_requests'][at]} decodes, but one each is needed: drafts are not understood here"
+        )
+    if (np.diff(counts["iteration"]) <= 0).any():
+        at = int(np.argmax(np.diff(counts["iteration"]) <= 0)) + 1
+        raise InputError(
+            f"{path}: line {table.lines[at]}: iteration: found {counts['iteration'][at]} after {counts['iteration'][at - 1]}, "
+            f"but numbers grow; one engine's log is needed"
+        )
+    some = counts["prefill_tokens"] + counts["decode_requests"] > 0
+    return IterationLog(
+        str(path),
+        iteration=counts["iteration"][some],
+        prefill_requests=counts["prefill_requests"][some],
+        prefill_tokens=counts["prefill_tokens"][some],
+        decode_requests=counts["decode_requests"][some],
+        elapsed_ns=elapsed[some] * 1e6,
+    )
+
+
+def shapes(
+    log: IterationLog, *, input_tokens: int | None = None, budget: int | None = None, block_size: int = 16
+) -> list[StepShape | None]:
+    """The shape of each row by the rules above; None where they cannot tell it.
+
+    Args:
+        budget: `max_num_batched_tokens`; if not given, the most tokens that a row has.
+        block_size: of the prefix cache.
+    """
+    totals = log.prefill_tokens + log.decode_requests
+    budget = int(totals.max()) if budget is None else budget
+    length = _usual_prompt(log, totals < budget) if input_tokens is None else input_tokens
+    replay = _Replay(length, budget, block_size)
+    columns = (log.prefill_requests, log.prefill_tokens, log.decode_requests)
+    return [replay.row(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
+
+
+class _Replay:
+    """Who runs with which context; None for those whose beginning nobody saw."""
+
+    def __init__(self, length: int, budget: int, block_size: int) -> None:
+        self.length, self.budget, self.block_size = length, budget, block_size
+        self.running: list[int | None] = []  # oldest first
+        self.begun = 0  # tokens of the prompt that did not end
+
+    def row(self, prompts: int, tokens: int, decodes: int) -> StepShape | None:
+        surplus = len(self.running) - decodes
+        nobody: list[int | None] = [None] * -surplus
+        self.running = self.running[surplus:] if surplus >= 0 else nobody + self.running
+        chunks, ended = self._chunks(prompts, tokens, at_budget=tokens + decodes >= self.budget)
+        known = [context for context in self.running if context is not None]
+        shape = None
+        if len(known) == decodes and chunks is not None:
+            shape = StepShape(tuple(chunks), decodes, sum(known), max(known, default=0), decodes + len(ended))
+        self.running = [None if context is None else context + 1 for context in self.running]
+        self.running += ended if chunks is not None else [self.length] * prompts
+        return shape
+
+    def _chunks(self, prompts: int, tokens: int, at_budget: bool) -> tuple[list[tuple[int, int]] | None, list[int]]:
+        """(query, context) of each chunk, and the lengths of prompts that end; no chunks where the counts make no sense."""
+        chunks, ended = [], []
+        if self.begun and prompts:
+            query = min(self.length - self.begun, tokens)
+            chunks.append((query, self.begun))
+            tokens, prompts = tokens - query, prompts - 1
+            self.begun += query
+            if self.begun >= self.length:
+                ended.append(self.length)
+                self.begun = 0
+        cached = 0
+        if prompts > 1 and tokens <= (prompts - 1) * self.length:
+            short = (prompts - 1) * self.length + 1 - tokens
+            cached = -(-short // self.block_size) * self.block_size
+        for left in range(prompts, 0, -1):
+            query = tokens if left == 1 else self.length - cached
+            context, cached = cached, 0
+            if left == 1 and query + context < self.length:
+                if at_budget:
+                    self.begun = query + context
+                else:
+                    context = self.length - query
+            if query < 1:
+                self.begun = 0
+                return None, []
+            chunks.append((query, context))
+            tokens -= query
+            if not self.begun:
+                ended.append(query + context)
+        return (None, []) if tokens else (chunks, ended)
+
+
+def fit_log(
+    log: IterationLog,
+    *,
+    name: str,
+    model: str,
+    dtype: str,
+    kv_dtype: str,
+    created: str = "",
+    device: str = "cuda",
+    engine: str = "",
+    input_tokens: int | None = None,
+    budget: int | None = None,
+    block_size: int = 16,
+    folds: int = 5,
+    seed: int = 0,
+) -> Profile:
+    """A profile of the rows of a log, with its residuals and how they hang together.
+
+    Raises:
+        InputError: too few rows whose contexts are known.
+    """
+    found = shapes(log, input_tokens=input_tokens, budget=budget, block_size=block_size)
+    kept = np.array([i for i, shape in enumerate(found) if shape is not None], dtype=np.int64)
+    known = [shape for shape in found if shape is not None]
+    try:
+        fitted = Fitter(folds=folds, seed=seed).fit(known, log.elapsed_ns[kept])
+    except NotEnoughDataError as error:
+        raise InputError(f"{log.source}: {error}; {len(known)} of {len(log)} rows have known contexts") from None
+    details = {
+        "log": Path(log.source).name,
+        "rows": f"{len(known)} of {len(log)}, iterations {log.iteration[0]} to {log.iteration[-1]}",
+        "contexts": "reconstructed: counts replayed first come, first served",
+    }
+    if engine:
+        details["engine"] = engine
+    return Profile(
+        name=name,
+        created=created,
+        source=Source(device=device, clock="engine", details=details),
+        model=model,
+        dtype=dtype,
+        kv_dtype=kv_dtype,
+        block_size=block_size,
+        domain=_domain(shapes_to_observations(known), known),
+        dense=fitted.dense_,
+        coefficients=fitted.coefficients_,
+        jumps=fitted.jumps_,
+        residuals=tuple(float(q) for q in np.percentile(fitted.residuals_, np.arange(101))),
+        cv_error=fitted.cv_error_,
+        data_hash=log.hash(),
+    )
+
+
+def _usual_prompt(log: IterationLog, below: NDArray[np.bool_]) -> int:
+    """Commonest tokens a prompt of iterations below the budget, the larger of two as common."""
+    some = below & (log.prefill_requests > 0)
+    each = [t // p for t, p in zip(log.prefill_tokens[some], log.prefill_requests[some], strict=True) if t % p == 0]
+    if not each:
+        raise InputError(f"{log.source}: no row shows how long prompts are; say it (input_tokens)")
+    common = Counter(int(t) for t in each)
+    return max(common, key=lambda t: (common[t], t))
+
+
+def _domain(seen: Observations, known: list[StepShape]) -> Domain:
+    chunks = [chunk for shape in known for chunk in shape.prefill]
+    longest = max((shape.decode_max_context for shape in known), default=0)
+
+    def span(values: NDArray[np.float64] | list[int]) -> Range:
+        found = np.asarray(values)
+        return Range(min=int(found.min()), max=int(found.max())) if len(found) else Range(min=0, max=0)
+
+    return Domain(
+        tokens=span(seen.tokens),
+        prefill_query=span([query for query, _ in chunks]),
+        prefill_context=span([context for _, context in chunks]),
+        decode_sequences=span(seen.decode_sequences),
+        decode_context=Range(min=0, max=max(int(seen.decode_context.max()), longest)),
+        sampled=span(seen.sampled),
+    )
