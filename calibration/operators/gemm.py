@@ -1,0 +1,76 @@
+"""The time of a GEMM of any n and k at every measured m: bilinear in n and k, linear in m.
+
+The rows off a multiple of a tile (129, 1025, ...) stay: a kernel that pads to a tile leaps there, and steps often land there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from calibration.operators.tables import Floats, Gemm, Ints, digest
+from scenarios.errors import InputError
+
+
+@dataclass(frozen=True)
+class GemmCurve:
+    """ns: `(M,)` at m `(M,)`. used: how many measured rows went in. split: into how many GEMMs one wider than the table was cut.
+    below: n or k was less than any measured, whose time is taken."""
+
+    m: Ints
+    ns: Floats
+    used: int
+    hash: str
+    split: int = 1
+    below: bool = False
+
+
+def gemm_curve(table: Gemm, n: int, k: int) -> GemmCurve:
+    """Nanoseconds at every measured m of `(m, k) x (k, n)`.
+
+    A GEMM wider than the table (an output head) is taken as equal parts that the table holds; a longer k is refused.
+
+    Raises:
+        InputError: k beyond the table, or a hole in the grid at this shape.
+    """
+    largest_n, largest_k = int(table.n[-1]), int(table.k[-1])
+    if k > largest_k:
+        raise InputError(
+            f"{table.origin.file}: a GEMM with k {k} is asked for, but k {largest_k} is the longest measured; "
+            "use a higher tensor-parallel degree, or tables that hold it"
+        )
+    split = -(-n // largest_n)
+    width = -(-n // split)
+    at_n, weight_n = _between(table.n, width)
+    at_k, weight_k = _between(table.k, k)
+    corner = table.ns[:, at_n][:, :, at_k]
+    weights = np.outer(weight_n, weight_k)
+    used = weights > 0
+    missing = np.argwhere(~np.isfinite(corner[:, used]))
+    keep = np.ones(len(table.m), dtype=bool)
+    if len(missing):
+        lost = np.unique(missing[:, 0])
+        # Nothing above some m: that much did not fit the memory of the machine. Anything else is a hole.
+        if lost[0] + len(lost) != len(table.m) or lost[0] == 0:
+            raise InputError(
+                f"{table.origin.file}: hole in the grid of GEMMs: m {int(table.m[lost[0]])} near n {width}, k {k} was not measured, "
+                f"but m {int(table.m[-1])} was; measure it, or leave out that m everywhere"
+            )
+        keep[lost] = False
+    ns = (np.where(used[None], corner, 0.0) * weights[None]).sum(axis=(1, 2)) * split
+    return GemmCurve(
+        table.m[keep], ns[keep], int(used.sum()) * int(keep.sum()), digest(corner[keep][:, used]), split,
+        width < int(table.n[0]) or k < int(table.k[0]),
+    )  # fmt: skip
+
+
+def _between(grid: Ints, value: int) -> tuple[Ints, Floats]:
+    """The two neighbours of a value and their weights; the first alone below the grid."""
+    if value <= grid[0]:
+        return np.array([0]), np.array([1.0])
+    i = int(np.searchsorted(grid, value, side="left"))
+    if grid[i] == value:
+        return np.array([i]), np.array([1.0])
+    share = (value - float(grid[i - 1])) / float(grid[i] - grid[i - 1])
+    return np.array([i - 1, i]), np.array([1.0 - share, share])

@@ -1,0 +1,133 @@
+"""Operators that somebody measured one by one, in nanoseconds, whoever measured them: the engine-neutral form that readers fill.
+
+A table is a grid of floats with NaN where nothing was measured. Each remembers its file and the row of every value, so that a
+complaint can name both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scenarios.errors import InputError
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+AttentionShape = tuple[int, int, int, str]
+"""Query heads, KV heads, head dimension, precision of the KV cache: of one rank."""
+
+ExpertShape = tuple[int, int, int, int, str, str]
+"""Hidden size, width of an expert on one rank, experts, experts a token, precision, distribution of tokens over experts."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The file that an operator's rows come from. version: of the engine or library that was measured."""
+
+    operator: str
+    file: str
+    version: str
+    licence: str
+
+
+@dataclass(frozen=True)
+class Gemm:
+    """`(m, k) x (k, n)` by one precision. m: `(M,)`, n: `(N,)`, k: `(K,)`; ns and rows: `(M, N, K)`."""
+
+    origin: Origin
+    m: Ints
+    n: Ints
+    k: Ints
+    ns: Floats
+    rows: Ints
+
+
+@dataclass(frozen=True)
+class Grid:
+    """One operator at one shape over two sizes. ns and rows: `(len(down), len(across))`, NaN and -1 where not measured.
+
+    Attention: `down` is the batch, `across` the tokens of a prompt, or the cached context of a decode.
+    """
+
+    origin: Origin
+    down: Ints
+    across: Ints
+    ns: Floats
+    rows: Ints
+
+    def __post_init__(self) -> None:
+        """Refuses holes: a missing value with measured ones on both sides, down or across."""
+        known = np.isfinite(self.ns)
+        for axis, (name, sizes) in enumerate((("first", self.down), ("second", self.across))):
+            before = np.logical_or.accumulate(known, axis=axis)
+            after = np.flip(np.logical_or.accumulate(np.flip(known, axis), axis=axis), axis)
+            holes = np.argwhere(~known & before & after)
+            if len(holes):
+                i, j = (int(x) for x in holes[0])
+                near = self.rows[i] if axis else self.rows[:, j]
+                raise InputError(
+                    f"{self.origin.file}: hole in the grid of {self.origin.operator}: nothing measured at "
+                    f"({int(self.down[i])}, {int(self.across[j])}), though smaller and larger values of the {name} size are "
+                    f"(rows {', '.join(str(r) for r in near[near >= 0][:4].tolist())}); measure it, or leave out size {int(sizes[(i, j)[axis]])}"
+                )
+
+
+@dataclass(frozen=True)
+class Line:
+    """One operator over one size. at: `(N,)`, ns and rows: `(N,)`."""
+
+    origin: Origin
+    at: Ints
+    ns: Floats
+    rows: Ints
+
+
+@dataclass(frozen=True)
+class OperatorTables:
+    """What was measured on one device with one engine.
+
+    gemm: by precision. prefill, decode: by shape of one rank. experts: whole blocks of routed experts over tokens.
+    all_reduce: by (ranks, mode), over bfloat16 elements; mode is `graph` or `eager`. quantize: by operator
+    (`quantize`, `scale`), `down` is m and `across` is k: static scaling of activations to fp8, and finding the scale first.
+    mixed_call: prompts and decodes of a step are one attention call of the engine.
+    """
+
+    system: str
+    device: str
+    engine: str
+    version: str
+    source: str
+    licence: str
+    gemm: Mapping[str, Gemm]
+    prefill: Mapping[AttentionShape, Grid]
+    decode: Mapping[AttentionShape, Grid]
+    experts: Mapping[ExpertShape, Line] = field(default_factory=dict)
+    all_reduce: Mapping[tuple[int, str], Line] = field(default_factory=dict)
+    quantize: Mapping[str, Grid] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @cached_property
+    def engine_name(self) -> str:
+        return f"{self.engine}@{self.version}"
+
+
+def digest(*columns: NDArray[np.float64] | NDArray[np.int64]) -> str:
+    """Short hash of the numbers that were used."""
+    hashed = hashlib.sha256()
+    for column in columns:
+        hashed.update(np.ascontiguousarray(column).tobytes())
+    return hashed.hexdigest()[:16]
+
+
+def slopes(x: Floats, y: Floats) -> Floats:
+    """Rise a unit between neighbours."""
+    return np.array(
+        [(d - b) / (c - a) for (a, c), (b, d) in zip(pairwise(x.tolist()), pairwise(y.tolist()), strict=True)]
+    )
