@@ -70,6 +70,42 @@ def attention_parts(table: NumberTable, layers: int) -> Parts:
     )
 
 
+def over_contexts(table: NumberTable) -> NumberTable:
+    """Rows over the cached context of a chunk, from rows over how far its queries look back on average (`prefill_key`).
+
+    One chunk of q tokens behind c cached ones looks back c + q / 2; rows that look back less are of several chunks at once and
+    are left out. Contexts in between lie on straight lines; the largest is the one that every chunk length has.
+    """
+    chunk, key = table.numbers["prefill_chunk"], table.numbers["prefill_key"]
+    keys = np.unique(key[chunk > 0])
+    longest = float(chunk.max(initial=0.0))
+    alone = np.flatnonzero(chunk == 0)
+    whole = table.take(alone)
+    columns = {name: [whole.numbers[name]] for name in ("prefill_chunk", "n_decode", "kv_decode", "time_us")}
+    contexts, lines = [np.zeros(len(alone))], list(whole.lines)
+    wanted = (
+        np.unique(np.concatenate([[0.0], np.floor(keys[keys + longest / 2 <= keys[-1]])])) if len(keys) else np.zeros(1)
+    )
+    for q, n, k in sorted(
+        {
+            (a, b, c)
+            for a, b, c in zip(
+                chunk.tolist(), table.numbers["n_decode"].tolist(), table.numbers["kv_decode"].tolist(), strict=True
+            )
+            if a > 0
+        }
+    ):
+        rows = np.flatnonzero((chunk == q) & (table.numbers["n_decode"] == n) & (table.numbers["kv_decode"] == k))
+        rows = rows[np.argsort(key[rows])]
+        columns["time_us"].append(np.interp(wanted + q / 2, key[rows], table.numbers["time_us"][rows]))
+        for name, value in (("prefill_chunk", q), ("n_decode", n), ("kv_decode", k)):
+            columns[name].append(np.full(len(wanted), value))
+        contexts.append(wanted)
+        lines += [table.lines[int(rows[0])]] * len(wanted)
+    numbers = {name: np.concatenate(parts) for name, parts in columns.items()}
+    return NumberTable(table.path, numbers | {"kv_prefill": np.concatenate(contexts)}, {}, lines)
+
+
 def _rows(table: NumberTable, which: np.ndarray[tuple[int], np.dtype[np.bool_]], what: str) -> NumberTable:
     rows = np.flatnonzero(which)
     if not len(rows):

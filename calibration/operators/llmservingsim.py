@@ -4,7 +4,8 @@ A folder holds `meta.yaml` and, in itself or in `tp1/`, `tp2/`, ..., the tables 
 (layer, sequences), `attention.csv` (a prefill chunk and its cached context, decodes and their context), `skew.csv` (decodes of
 unequal contexts) and, for experts, `moe.csv` (tokens, experts that at least one token goes to).
 
-From kernels to a step (`RULES`), fixed before any run was predicted with it; no rule has a constant that a run could tune:
+From kernels to a step; no rule has a constant that a run could tune. All were fixed before a run was predicted with them, but
+for rule 5: at first it always took the skew table, which made the one run tried 4 % slow throughout:
 
 1. A step is the sum of its kernels: layers x (2 norms + projections + rotary + attention + feed-forward) + embedding + final norm
    + head and sampler over the rows that sample. Device time only: asynchronous scheduling hides the host behind it, and a
@@ -14,9 +15,10 @@ From kernels to a step (`RULES`), fixed before any run was predicted with it; no
 3. Where the engine replays captured graphs, kernels over tokens run at the next captured size (only the sizes are needed).
 4. Prompts and decodes of one step are one attention kernel, and cost what the table has for both together at the mean context
    of the decodes. Several chunks of a step add up, the cost of the smallest one paid once.
-5. Decodes of unequal contexts cost alpha of the way from all at the mean to all at the longest; alpha by number of decodes, by
-   least squares of relative error over the skew table's rows without a prompt. Rows there may hold sums over measuring
-   iterations: alpha is a ratio and does not see it.
+5. Kernels were timed one by one, uncaptured. What capturing saves is in `step.csv`, what unequal contexts cost is in `skew.csv`;
+   the two have opposite signs and similar sizes, so a bundle with both gets both, and one without `step.csv` gets neither.
+   Skew: alpha of the way from all decodes at the mean to all at the longest, by number of decodes; least squares of relative
+   error over rows without a prompt. (Rows there may hold sums over measuring iterations: alpha is a ratio and does not see it.)
 6. Experts: tokens choose alike, k of E each, so E (1 - (1 - k / E) ** tokens) experts are read.
 7. Tensor parallel: two all-reduces a layer, from the all-reduce times of a `hardware.yaml` beside or above the bundle.
 """
@@ -24,16 +26,16 @@ From kernels to a step (`RULES`), fixed before any run was predicted with it; no
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
 
-from calibration.operators.bundle_attention import attention_parts
+from calibration.operators.bundle_attention import attention_parts, over_contexts
 from calibration.operators.bundle_checks import check_bandwidth, check_shape
+from calibration.operators.bundle_terms import ELEMENTWISE, LINEARS, ONCE, in_ns, padded, take_saved, token_terms
 from calibration.operators.curves import add, jumps, to_curve
 from calibration.operators.grids import leave_one_out
 from calibration.operators.number_table import NumberTable, read_numbers
@@ -43,11 +45,6 @@ from scenarios.models import ModelSpec
 from sim.operator_profile import Constant, Curve, OperatorProfile, Provenance, Skew
 from sim.profile_parts import Domain, Errors, Range, Source
 
-LINEARS = ("qkv_proj", "o_proj", "gate_up_proj", "down_proj")
-ELEMENTWISE = ("layernorm", "layernorm", "rotary_emb", "act_fn")
-"""Kernels of one layer; its norm runs twice."""
-
-ONCE = ("embedding", "final_layernorm")
 HEAD = ("lm_head", "sampler")
 _FEED_FORWARD = ("gate_up_proj", "act_fn", "down_proj")
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp8": "fp8"}
@@ -72,6 +69,7 @@ class Bundle:
     attention: NumberTable
     skew: NumberTable | None
     moe: NumberTable | None
+    saved: NumberTable | None
     origins: tuple[Provenance, ...] = field(default=())
 
 
@@ -96,9 +94,12 @@ def read_bundle(
     """
     bundle = _read(Path(folder), model, tensor_parallel_size)
     meta, layers = bundle.meta, model.num_layers
-    terms = _token_terms(bundle, model, tensor_parallel_size, all_reduce)
-    curves = {name: to_curve(*_padded(curve, capture_sizes), _FINE) for name, curve in terms.items()}
-    head = to_curve(*_ns(add([bundle.head[name] for name in HEAD]), 1), _FINE)
+    terms = token_terms(bundle.dense, bundle.moe, bundle.folder, model, tensor_parallel_size, all_reduce)
+    terms = {name: padded(curve, capture_sizes) for name, curve in terms.items()}
+    if bundle.saved is not None and len(capture_sizes):
+        take_saved(terms, bundle.saved, max(capture_sizes))
+    curves = {name: to_curve(*curve, _FINE) for name, curve in terms.items()}
+    head = to_curve(*in_ns(add([bundle.head[name] for name in HEAD]), 1), _FINE)
     decode, prefill, mixed, errors = attention_parts(bundle.attention, layers)
     tokens = next(iter(bundle.dense.values()))[0]
     dtype, kv_dtype = _precision(bundle.folder, meta)
@@ -133,7 +134,7 @@ def read_bundle(
         prefill_attention=prefill,
         decode_attention=decode,
         mixed_attention=mixed,
-        skew=None if bundle.skew is None else _skew(bundle.skew),
+        skew=_skew(bundle.skew) if bundle.skew is not None and bundle.saved is not None else None,
         jumps=jumps(list(curves.values())),
         cv_error=errors,
         provenance=bundle.origins,
@@ -178,13 +179,11 @@ def _read(root: Path, model: ModelSpec, size: int) -> Bundle:
         attention,
         _skew_rows(folder),
         moe,
+        _saved_rows(folder),
     )
     check_bandwidth(model, size, dense, head, attention)
-    tables = [t for t in (dense, head, attention, found.skew, moe) if t is not None]
-    return Bundle(
-        **{name: getattr(found, name) for name in ("folder", "meta", "dense", "head", "attention", "skew", "moe")},
-        origins=tuple(_provenance(table, meta) for table in tables),
-    )
+    tables = [t for t in (dense, head, attention, found.skew, moe, found.saved) if t is not None]
+    return replace(found, origins=tuple(_provenance(table, meta) for table in tables))
 
 
 def _meta(root: Path) -> Mapping[str, Any]:
@@ -259,7 +258,7 @@ def _attention_rows(path: Path) -> NumberTable:
         )
     if "decode_q_len" in table.numbers:  # more queries a decode: verification of drafts, which is priced elsewhere
         table = table.take(np.flatnonzero(table.numbers["decode_q_len"] == 1))
-    return table
+    return table if "kv_prefill" in table.numbers else over_contexts(table)
 
 
 def _skew_rows(folder: Path) -> NumberTable | None:
@@ -286,6 +285,21 @@ def _skew(table: NumberTable) -> Skew:
     return Skew(sequences=tuple(sequences), alpha=tuple(alpha))
 
 
+def _saved_rows(folder: Path) -> NumberTable | None:
+    """What captured graphs save of whole steps; rows `none` are steps too large to be captured, which save nothing."""
+    path = folder / "step.csv"
+    if not path.is_file():
+        return None
+    table = read_numbers(path, words=["branch"], counts=["num_tokens"], signed=["saved_us"])
+    row = next((i for i, saved in enumerate(table.numbers["saved_us"].tolist()) if not np.isfinite(saved)), None)
+    if row is not None:
+        raise table.refused(
+            row, "saved_us: found nan, but a finite number is needed; measure the row again or leave it out"
+        )
+    captured = [i for i, branch in enumerate(table.words["branch"]) if branch in ("full", "piecewise")]
+    return table.take(captured) if captured else None
+
+
 def _experts(path: Path) -> NumberTable:
     table = read_numbers(
         path,
@@ -300,88 +314,6 @@ def _experts(path: Path) -> NumberTable:
             raise InputError(f"{path}: no row with ep 1: experts spread over devices are not modelled")
         table = table.take(alone)
     return table
-
-
-def _token_terms(
-    bundle: Bundle, model: ModelSpec, size: int, all_reduce: Curve | None
-) -> dict[str, tuple[Ints, Floats]]:
-    """Nanoseconds over the tokens of a step, all layers, by term."""
-    dense, layers = bundle.dense, model.num_layers
-    small = [*ELEMENTWISE, *(["qk_norm"] if model.qk_norm else [])]
-    terms = {"linears": _ns(add([dense[name] for name in LINEARS if name in dense]), layers)}
-    if bundle.moe is not None:
-        tokens = next(iter(dense.values()))[0]
-        terms["experts"] = _ns((tokens, _expert_us(bundle.moe, model, tokens)), layers)
-    each, once = add([dense[name] for name in small if name in dense]), add([dense[name] for name in ONCE])
-    terms["elementwise"] = (each[0], (each[1] * layers + once[1]) * 1e3)
-    if size > 1:
-        curve = all_reduce or _measured_all_reduce(bundle.folder, model, size)
-        terms["all-reduce"] = (np.array(curve.at, dtype=np.int64), np.array(curve.ns) * 2 * layers)
-    return terms
-
-
-def _expert_us(table: NumberTable, model: ModelSpec, tokens: Ints) -> Floats:
-    """Rule 6: straight between measured numbers of experts, then between measured numbers of tokens."""
-    experts, k = model.num_experts, model.num_experts_per_tok
-    lines = []
-    for count in sorted(set(table.numbers["tokens"].tolist())):
-        rows = np.flatnonzero(table.numbers["tokens"] == count)
-        order = rows[np.argsort(table.numbers["activated_experts"][rows])]
-        lines.append((count, table.numbers["activated_experts"][order], table.numbers["time_us"][order]))
-    most = max(at[-1] for _, at, _ in lines)
-    if most > experts:
-        raise InputError(
-            f"{table.path}: activated_experts reaches {most:g}, but {model.name} has {experts}; another model?"
-        )
-    found = []
-    for t in tokens.tolist():
-        read = experts * (1.0 - (1.0 - k / experts) ** t)
-        found.append(np.interp(t, [c for c, _, _ in lines], [np.interp(read, at, us) for _, at, us in lines]))
-    return np.array(found)
-
-
-def _measured_all_reduce(folder: Path, model: ModelSpec, size: int) -> Curve:
-    """One all-reduce over tokens, from the nearest `hardware.yaml` that measured so many devices."""
-    for parent in [folder, *list(folder.resolve().parents)[:5]]:
-        path = parent / "hardware.yaml"
-        if not path.is_file():
-            continue
-        sheet = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-        link = (sheet.get("measured") or {}).get("interconnect") or {}
-        points = {
-            int(sample["bytes"]): float(sample.get("us_graphed", sample.get("us", np.nan)))
-            for sample in link.get("samples") or []
-            if sample.get("collective", "all_reduce") == "all_reduce" and "bytes" in sample
-        }
-        if link.get("npus") == size and len(points) > 1 and np.isfinite(list(points.values())).all():
-            sizes = sorted(points)
-            tokens = [max(1, round(b / (2 * model.hidden_size))) for b in sizes]
-            kept = [i for i in range(len(sizes)) if i == 0 or tokens[i] > tokens[i - 1]]
-            return Curve(at=tuple(tokens[i] for i in kept), ns=tuple(points[sizes[i]] * 1e3 for i in kept))
-    raise InputError(
-        f"{folder}: tensor_parallel_size {size} needs the times of all-reduces, and the bundle has none; put a hardware.yaml "
-        f"with measured.interconnect (npus: {size}, samples of all_reduce with bytes and us) beside meta.yaml, or name a device "
-        "whose sheet has a link"
-    )
-
-
-def _ns(curve: tuple[Ints, Floats], times: int) -> tuple[Ints, Floats]:
-    return curve[0], curve[1] * (1e3 * times)
-
-
-def _padded(curve: tuple[Ints, Floats], sizes: Sequence[int]) -> tuple[Ints, Floats]:
-    """Rule 3: up to the largest captured size a step costs what the next captured one does."""
-    if not len(sizes):
-        return curve
-    at, ns = curve
-    points: dict[int, float] = {}
-    for before, captured in pairwise([0, *sorted(set(sizes))]):
-        points[before + 1] = points[captured] = float(np.interp(captured, at, ns))
-    largest = max(sizes)
-    points[largest + 1] = float(np.interp(largest + 1, at, ns))
-    points |= {int(t): float(v) for t, v in zip(at, ns, strict=True) if t > largest + 1}
-    ordered = sorted(points)
-    return np.array(ordered, dtype=np.int64), np.array([points[t] for t in ordered])
 
 
 def _precision(folder: Path, meta: Mapping[str, Any]) -> tuple[str, str]:
