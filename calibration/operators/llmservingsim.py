@@ -15,10 +15,11 @@ for rule 5: at first it always took the skew table, which made the one run tried
 3. Where the engine replays captured graphs, kernels over tokens run at the next captured size (only the sizes are needed).
 4. Prompts and decodes of one step are one attention kernel, and cost what the table has for both together at the mean context
    of the decodes. Several chunks of a step add up, the cost of the smallest one paid once.
-5. Kernels were timed one by one, uncaptured. What capturing saves is in `step.csv`, what unequal contexts cost is in `skew.csv`;
-   the two have opposite signs and similar sizes, so a bundle with both gets both, and one without `step.csv` gets neither.
-   Skew: alpha of the way from all decodes at the mean to all at the longest, by number of decodes; least squares of relative
-   error over rows without a prompt. (Rows there may hold sums over measuring iterations: alpha is a ratio and does not see it.)
+5. Kernels were timed one by one, uncaptured. What unequal contexts cost is in `skew.csv`, what capturing saves in `step.csv`:
+   opposite signs, similar sizes. An engine that captures graphs gets both corrections, or neither where the bundle lacks one; an
+   eager engine gets the first. Skew: alpha of the way from all decodes at the mean to all at the longest, by number of decodes;
+   least squares of relative error over rows without a prompt. (Rows there may hold sums over measuring iterations: alpha is a
+   ratio and does not see it.)
 6. Experts: tokens choose alike, k of E each, so E (1 - (1 - k / E) ** tokens) experts are read.
 7. Tensor parallel: two all-reduces a layer, from the all-reduce times of a `hardware.yaml` beside or above the bundle.
 """
@@ -134,7 +135,9 @@ def read_bundle(
         prefill_attention=prefill,
         decode_attention=decode,
         mixed_attention=mixed,
-        skew=_skew(bundle.skew) if bundle.skew is not None and bundle.saved is not None else None,
+        skew=_skew(bundle.skew)
+        if bundle.skew is not None and (bundle.saved is not None or not capture_sizes)
+        else None,
         jumps=jumps(list(curves.values())),
         cv_error=errors,
         provenance=bundle.origins,
