@@ -70,8 +70,8 @@ def load_tables(
 
     Args:
         system: the package's name of a device (`h200_sxm`), or the catalog's (`H200`).
-        version: the engine's; the newest of each operator if not given. Operators that were not measured again for a version
-            are those of the newest version before it.
+        version: the engine's; the newest for which GEMMs were measured if not given. Operators that were not measured again
+            for it are those of the newest version before it, or the oldest after it where there is none.
         folder: the package's `systems` folder, if it is not the installed one.
 
     Raises:
@@ -128,12 +128,13 @@ class _Reader:
         there = sorted((p.parent.name for p in folder.glob(f"*/{name}")), key=version_key)
         if self._version is not None:
             older = [v for v in there if version_key(v) <= version_key(self._version)]
-            if operator in ("gemm", "attention") and self._version not in there:
+            if operator == "gemm" and self._version not in there:
                 raise InputError(f"{folder}: {unknown('version', self._version, there)}")
-            there = older
+            there = older or there[:1]
         if not there:
             return None
         self.versions.setdefault(operator, there[-1])
+        self._version = self._version or there[-1]
         path = folder / there[-1] / name
         return path, path.relative_to(self._root / "data").as_posix()
 
@@ -159,7 +160,8 @@ class _Reader:
                 floor = np.maximum(
                     2e9 * a * b * c / peak, 1e9 * (b * c * _GEMM_BYTES[dtype] + 2.0 * a * b) / self._bandwidth
                 )
-                check_unit(file, f"GEMMs in {dtype}", ns[rows], floor, "milliseconds")
+                if dtype == "bfloat16":  # other precisions may run on kernels that are far from any peak
+                    check_unit(file, f"GEMMs in {dtype}", ns[rows], floor, "milliseconds")
             sizes = [np.unique(x[rows]) for x in (m, n, k)]
             grid, where = gather(file, f"gemm {dtype}", [x[rows] for x in (m, n, k)], sizes, ns[rows], rows)
             origin = self._origin("gemm", f"gemm {dtype}", file)
@@ -171,7 +173,9 @@ class _Reader:
         path, file = self._needed("attention", f"{phase}_attention_perf.parquet")
         across = "isl" if phase == "context" else "step"
         names = ("batch_size", across, "num_heads", "num_key_value_heads", "head_dim", "kv_cache_dtype", "latency")
-        columns = Columns.parquet(path, file, names, {"window_size": 0, "step": 0, "attn_dtype": "bfloat16"})
+        columns = Columns.parquet(
+            path, file, names, {"window_size": 0, "step": 0, "attn_dtype": "bfloat16", "kernel_source": ""}
+        )
         heads, kv, dim = columns.ints("num_heads"), columns.ints("num_key_value_heads", 0), columns.ints("head_dim")
         batch, length = columns.ints("batch_size"), columns.ints(across)
         ns = columns.nanoseconds("latency", MILLISECOND)
@@ -181,7 +185,9 @@ class _Reader:
         kv = np.where(kv == 0, heads, kv)
         dtypes, code = np.unique(columns.words("kv_cache_dtype").astype(str), return_inverse=True)
         self._attention_unit(file, phase, whole, (heads, kv, dim, batch, length), dtypes[code], ns)
-        rows = np.flatnonzero(whole)
+        rows = _usual_kernel(
+            columns.words("kernel_source"), np.flatnonzero(whole), (heads, kv, dim, batch, length, code)
+        )
         order = rows[np.lexsort((code[rows], dim[rows], kv[rows], heads[rows]))]
         keys = np.stack([heads[order], kv[order], dim[order], code[order]], axis=1)
         starts = np.flatnonzero(np.any(np.diff(keys, axis=0, prepend=-1) != 0, axis=1)).tolist()
@@ -276,3 +282,15 @@ def _by(words: NDArray[Any]) -> Iterator[tuple[str, Ints]]:
     """Rows by the word in a column, in the order of the words."""
     for word in sorted(set(words.tolist())):
         yield str(word), np.flatnonzero(words == word)
+
+
+def _usual_kernel(kernel: NDArray[Any], rows: Ints, keys: tuple[Ints, ...]) -> Ints:
+    """Rows less those of a shape that another kernel, more common in the file, was measured for too."""
+    names, code, count = np.unique(kernel[rows].astype(str), return_inverse=True, return_counts=True)
+    if len(names) == 1:
+        return rows
+    rank = np.argsort(np.argsort(-count, kind="stable"), kind="stable")[code]
+    _, place = np.unique(np.stack([k[rows] for k in keys], axis=1), axis=0, return_inverse=True)
+    best = np.full(int(place.max()) + 1, len(names))
+    np.minimum.at(best, place.ravel(), rank)
+    return np.asarray(rows[rank == best[place.ravel()]], dtype=np.int64)

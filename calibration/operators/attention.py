@@ -180,20 +180,20 @@ def decode_attention(decode: Grid, layers: int) -> tuple[DecodeAttention, Fitted
 
 
 def fill_by_slope(grid: Grid) -> Floats:
-    """The grid with its unmeasured corner: each row goes on with its last slope; a whole row in proportion to the one before."""
+    """The grid with its unmeasured corner. Each row goes on with its last slope, or with that of the row before in proportion
+    to the batch where that is more: reading KV takes a time for each token, whoever's it is."""
     ns, across = grid.ns.copy(), grid.across.astype(np.float64)
     for i, row in enumerate(ns):
         known = np.flatnonzero(np.isfinite(row))
-        if len(known) >= 2:
-            a, b = known[-2], known[-1]
-            slope = max(0.0, (row[b] - row[a]) / (across[b] - across[a]))
-            if i:
-                # Never less than what half of them needed for as much more.
-                wider = ns[i - 1]
-                slope = max(slope, (wider[-1] - wider[b]) / (across[-1] - across[b]) if b < len(across) - 1 else 0.0)
-            row[b + 1 :] = row[b] + slope * (across[b + 1 :] - across[b])
-        else:
-            row[:] = ns[i - 1] * float(grid.down[i]) / float(grid.down[i - 1])
+        ratio = float(grid.down[i]) / float(grid.down[i - 1]) if i else 1.0
+        if not len(known):
+            row[:] = ns[i - 1] * ratio
+            continue
+        last = int(known[-1])
+        own = (row[last] - row[known[-2]]) / (across[last] - across[known[-2]]) if len(known) > 1 else 0.0
+        for j in range(last + 1, len(across)):
+            before = ratio * (ns[i - 1, j] - ns[i - 1, j - 1]) if i else 0.0
+            row[j] = row[j - 1] + max(own * (across[j] - across[j - 1]), before, 0.0)
     return ns
 
 

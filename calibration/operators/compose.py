@@ -221,6 +221,10 @@ def _gemm(tables: OperatorTables, hardware: HardwareSpec, dtype: str, n: int, k:
             licence=table.origin.licence,
         )
     )
+    if curve.lost:
+        notes.not_modelled.append(
+            f"GEMM n={n} k={k}: m {', '.join(map(str, curve.lost))} was not measured, a line goes over it"
+        )
     if curve.below:
         notes.not_modelled.append(f"GEMM n={n} k={k} is smaller than any measured; the smallest measured time is taken")
     return curve.m, curve.ns
@@ -310,7 +314,7 @@ def _attention(
 ) -> Grid:
     grids = tables.prefill if which == "prefill" else tables.decode
     if shape in grids:
-        return grids[shape]
+        return grids[shape].whole()
     notes.analytic(f"{which} attention {shape}", f"not measured on {tables.system} with {tables.engine_name}")
     build = analytic.prefill if which == "prefill" else analytic.decode
     return build(hardware, *shape, tables.source)

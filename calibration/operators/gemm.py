@@ -12,16 +12,20 @@ import numpy as np
 from calibration.operators.tables import Floats, Gemm, Ints, digest
 from scenarios.errors import InputError
 
+FEW = 0.1
+"""Share of the m of a shape that may be missing, one at a time, before it counts as a hole."""
+
 
 @dataclass(frozen=True)
 class GemmCurve:
-    """ns: `(M,)` at m `(M,)`. used: how many measured rows went in. split: into how many GEMMs one wider than the table was cut.
+    """ns: `(M,)` at m `(M,)`. lost: single m that were not measured at this shape. used: how many measured rows went in. split: into how many GEMMs one wider than the table was cut.
     below: n or k was less than any measured, whose time is taken."""
 
     m: Ints
     ns: Floats
     used: int
     hash: str
+    lost: tuple[int, ...] = ()
     split: int = 1
     below: bool = False
 
@@ -47,20 +51,22 @@ def gemm_curve(table: Gemm, n: int, k: int) -> GemmCurve:
     corner = table.ns[:, at_n][:, :, at_k]
     weights = np.outer(weight_n, weight_k)
     used = weights > 0
-    missing = np.argwhere(~np.isfinite(corner[:, used]))
-    keep = np.ones(len(table.m), dtype=bool)
-    if len(missing):
-        lost = np.unique(missing[:, 0])
-        # Nothing above some m: that much did not fit the memory of the machine. Anything else is a hole.
-        if lost[0] + len(lost) != len(table.m) or lost[0] == 0:
-            raise InputError(
-                f"{table.origin.file}: hole in the grid of GEMMs: m {int(table.m[lost[0]])} near n {width}, k {k} was not measured, "
-                f"but m {int(table.m[-1])} was; measure it, or leave out that m everywhere"
-            )
-        keep[lost] = False
+    known = np.isfinite(corner[:, used]).all(axis=1)
+    last = int(np.flatnonzero(known)[-1]) if known.any() else -1
+    lost = np.flatnonzero(~known[: last + 1])
+    # Nothing above some m: that much did not fit the memory of the machine. Single points within are told by their neighbours.
+    if last < 0 or len(lost) > FEW * (last + 1) or np.any(np.diff(lost) == 1) or (len(lost) and lost[0] == 0):
+        m = int(table.m[lost[0] if len(lost) else 0])
+        near = table.rows[:, at_n[0], at_k[0]]
+        raise InputError(
+            f"{table.origin.file}: hole in the grid of GEMMs: m {m} near n {width}, k {k} was not measured, nor {max(len(lost) - 1, 0)} "
+            f"more up to m {int(table.m[last])} (rows {', '.join(str(r) for r in near[near >= 0][:3].tolist())}, ... were); "
+            "measure them, or leave out that n or k everywhere"
+        )
+    keep = known
     ns = (np.where(used[None], corner, 0.0) * weights[None]).sum(axis=(1, 2)) * split
     return GemmCurve(
-        table.m[keep], ns[keep], int(used.sum()) * int(keep.sum()), digest(corner[keep][:, used]), split,
+        table.m[keep], ns[keep], int(used.sum()) * int(keep.sum()), digest(corner[keep][:, used]), tuple(table.m[lost].tolist()), split,
         width < int(table.n[0]) or k < int(table.k[0]),
     )  # fmt: skip
 

@@ -62,10 +62,14 @@ class Grid:
     ns: Floats
     rows: Ints
 
-    def __post_init__(self) -> None:
-        """Refuses holes: a missing value with measured ones on both sides, down or across."""
+    def whole(self) -> Grid:
+        """Itself, if nothing is missing inside it: corners of large batches and long contexts may be.
+
+        Raises:
+            InputError: a hole: a missing value with measured ones on both sides, down or across.
+        """
         known = np.isfinite(self.ns)
-        for axis, (name, sizes) in enumerate((("first", self.down), ("second", self.across))):
+        for axis, sizes in enumerate((self.down, self.across)):
             before = np.logical_or.accumulate(known, axis=axis)
             after = np.flip(np.logical_or.accumulate(np.flip(known, axis), axis=axis), axis)
             holes = np.argwhere(~known & before & after)
@@ -73,10 +77,12 @@ class Grid:
                 i, j = (int(x) for x in holes[0])
                 near = self.rows[i] if axis else self.rows[:, j]
                 raise InputError(
-                    f"{self.origin.file}: hole in the grid of {self.origin.operator}: nothing measured at "
-                    f"({int(self.down[i])}, {int(self.across[j])}), though smaller and larger values of the {name} size are "
-                    f"(rows {', '.join(str(r) for r in near[near >= 0][:4].tolist())}); measure it, or leave out size {int(sizes[(i, j)[axis]])}"
+                    f"{self.origin.file}: hole in the grid of {self.origin.operator}: nothing was measured at "
+                    f"({int(self.down[i])}, {int(self.across[j])}), but smaller and larger ones were (rows "
+                    f"{', '.join(str(r) for r in near[near >= 0][:4].tolist())}); measure it, or leave out all of size "
+                    f"{int(sizes[(i, j)[axis]])}"
                 )
+        return self
 
 
 @dataclass(frozen=True)
