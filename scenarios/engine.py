@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -11,8 +11,10 @@ from scenarios.errors import check_name, misplaced
 from scenarios.fields import Section
 from scenarios.hardware import HardwareSpec
 from scenarios.models import BYTES, ModelSpec
+from scenarios.presets import PRESETS, preset_name
 from scenarios.speculation import Speculation
 from serving.batching import BATCHINGS
+from serving.capacity import CAPACITIES
 from serving.config import EngineConfig
 from serving.policies import ORDERS
 from serving.speculation import METHODS
@@ -21,26 +23,13 @@ Dtype = Literal["auto", "float32", "bfloat16", "float16", "fp8", "int8", "int4"]
 KvDtype = Literal["auto", "float32", "bfloat16", "float16", "fp8", "int8"]
 
 
-@dataclass(frozen=True)
-class Preset:
-    """An engine version's defaults: `large` where the device takes large batches, `small` elsewhere, `cpu` on CPUs;
-    each is (max_num_seqs, max_num_batched_tokens) of its server."""
-
-    large: tuple[int, int]
-    small: tuple[int, int]
-    cpu: tuple[int, int]
-    gpu_memory_utilization: float
-    block_size: int
-    scheduler_reserve_full_isl: bool
-
-
-PRESETS: dict[str, Preset] = {
-    # Asynchronous scheduling is that version's default on GPUs; here it is on where a scenario says so.
-    "vllm@0.32": Preset((1024, 8192), (256, 2048), (128, 2048), 0.92, 16, True),
-}
-
-
-LATER_FIELDS = ("tensor_parallel_size",)
+LATER_FIELDS = (
+    "tensor_parallel_size",
+    "capacity_scheduler_policy",
+    "schedule_conservativeness",
+    "batch_wait_timeout_iters",
+    "batch_wait_max_tokens_ratio",
+)
 """Fields of the engine section that are hashed only where they are not at their defaults."""
 
 
@@ -48,6 +37,7 @@ class Engine(Section):
     """One engine replica. A field that is not given is taken from the preset, which may look at model and hardware.
 
     Args:
+        preset: an engine and its version, a name of `scenarios.presets`; the engine alone is its newest there.
         max_model_len: window; if not given, the model's own, or what the KV memory holds where that is less.
         num_gpu_blocks: KV blocks as engines report them, null block included; if not given, what memory holds.
         gpu_memory_utilization: share of the device's memory that the engine takes.
@@ -55,6 +45,11 @@ class Engine(Section):
         kv_cache_dtype: `auto` is that of the activations.
         async_scheduling: a step is decided while the one before it runs. Off on CPUs and with n-gram speculation whatever is
             said here, as in vLLM.
+        capacity_scheduler_policy: `max_utilization` (vLLM: preempt when memory is full), `guaranteed_no_evict` (TensorRT-LLM:
+            admit only what fits with its longest answer), `new_token_ratio` (SGLang: admit by estimated answers, retract).
+        schedule_conservativeness: SGLang's factor on those estimates.
+        batch_wait_timeout_iters: TensorRT-LLM: steps that prompts wait beside decodes so that more of them run together.
+        batch_wait_max_tokens_ratio: the share of the budget from which they wait no longer.
         speculation: drafts that are verified several at a time; none if not given.
         tensor_parallel_size: devices that one replica is split over, each with its share of the heads, weights and KV.
     """
@@ -78,11 +73,15 @@ class Engine(Section):
     async_scheduling: bool = False
     speculation: Speculation | None = None
     tensor_parallel_size: int = Field(default=1, ge=1)
+    capacity_scheduler_policy: str = "max_utilization"
+    schedule_conservativeness: float = Field(default=1.0, gt=0, le=10)
+    batch_wait_timeout_iters: int = Field(default=0, ge=0)
+    batch_wait_max_tokens_ratio: float = Field(default=0.0, ge=0, le=1)
 
     @field_validator("preset")
     @classmethod
     def _known_preset(cls, name: str) -> str:
-        return check_name("preset", name, PRESETS)
+        return preset_name(name)
 
     @field_validator("policy")
     @classmethod
@@ -94,11 +93,39 @@ class Engine(Section):
     def _known_batching(cls, name: str) -> str:
         return check_name("batching", name, BATCHINGS)
 
+    @field_validator("capacity_scheduler_policy")
+    @classmethod
+    def _known_capacity(cls, name: str) -> str:
+        return check_name("capacity_scheduler_policy", name, CAPACITIES)
+
     @model_validator(mode="after")
-    def _batching_knows_them(self) -> Engine:
-        for name in ("async_scheduling", "speculation"):
-            if getattr(self, name) and self.batching != "chunked":
-                raise misplaced(f"found with batching {self.batching}; it is modelled for batching chunked", name)
+    def _as_the_preset_has_it(self) -> Engine:
+        for name, value in PRESETS[self.preset].fields.items():
+            if name not in self.model_fields_set:
+                # Not marked as set: written out again, the field still follows its preset.
+                self.__dict__[name] = value
+        return self
+
+    @model_validator(mode="after")
+    def _known_together(self) -> Engine:
+        for name, others in (("async_scheduling", ("chunked", "prefill_first")), ("speculation", ("chunked",))):
+            if getattr(self, name) and self.batching not in others:
+                known = " and ".join(others)
+                raise misplaced(f"found with batching {self.batching}; it is modelled for batching {known}", name)
+        if self.speculation is not None and self.capacity_scheduler_policy != "max_utilization":
+            raise misplaced(
+                f"found with capacity_scheduler_policy {self.capacity_scheduler_policy}; drafts are modelled for max_utilization",
+                "speculation",
+            )
+        waits = self.batch_wait_timeout_iters > 0
+        if waits != (self.batch_wait_max_tokens_ratio > 0):
+            name = "batch_wait_max_tokens_ratio" if waits else "batch_wait_timeout_iters"
+            raise misplaced("is required and missing; prompts wait only where both batch_wait fields are above 0", name)
+        if waits and self.batching != "chunked":
+            raise misplaced(
+                f"found with batching {self.batching}; prompts beside decodes are batching chunked",
+                "batch_wait_timeout_iters",
+            )
         return self
 
     @property
@@ -120,7 +147,10 @@ class Engine(Section):
         """
         preset = PRESETS[self.preset]
         block_size = self.block_size or preset.block_size
-        utilization = self.gpu_memory_utilization or preset.gpu_memory_utilization
+        defaults = preset.batch_of(hardware)
+        utilization = self.gpu_memory_utilization or preset.utilization_of(
+            hardware, self.max_num_batched_tokens or defaults[1]
+        )
         window = self.max_model_len or model.max_position_embeddings
         if window > model.max_position_embeddings:
             raise misplaced(
@@ -129,9 +159,12 @@ class Engine(Section):
             )  # fmt: skip
         blocks, draft = self.num_gpu_blocks, self._draft_of(model)
         tp = self.tensor_parallel_size
-        check_tensor_parallel(tp, hardware, *((model,) if draft is None else (model, draft)))
+        check_tensor_parallel(tp, *((model,) if draft is None else (model, draft)))
         if blocks is None:
-            blocks = kv_blocks(model, hardware, self.weight_dtype, self.kv_dtype, utilization, block_size, draft, tp)
+            sheet = hardware if preset.reserve_bytes is None else replace(hardware, reserve_bytes=preset.reserve_bytes)
+            blocks = kv_blocks(
+                model, sheet, self.weight_dtype, self.kv_dtype, utilization, block_size, draft, tp, preset.free_share
+            )
             capacity = (blocks - 1) * block_size
             if self.max_model_len is not None and capacity < window:
                 raise misplaced(
@@ -146,7 +179,6 @@ class Engine(Section):
                 f"{f' on each of {tp} devices' if tp > 1 else ''}, {hardware.name} has {hardware.memory_bytes / 1e9:.1f} GB of memory",
                 "model",
             )
-        defaults = preset.cpu if hardware.is_cpu else preset.large if hardware.takes_large_batches else preset.small
         reserve, given = self.scheduler_reserve_full_isl, self.speculation
         slots = METHODS[given.method].input_slots if given else 0
         budget = self.max_num_batched_tokens
@@ -175,6 +207,10 @@ class Engine(Section):
             num_speculative_tokens=0 if given is None else given.k,
             speculation_off_above=0 if given is None else given.off_above,
             tensor_parallel_size=tp,
+            capacity_scheduler_policy=self.capacity_scheduler_policy,
+            schedule_conservativeness=self.schedule_conservativeness,
+            batch_wait_timeout_iters=self.batch_wait_timeout_iters,
+            batch_wait_max_tokens_ratio=self.batch_wait_max_tokens_ratio,
         )
 
     def why_synchronous(self, hardware: HardwareSpec) -> str | None:
@@ -197,26 +233,20 @@ class Engine(Section):
         return draft
 
 
-def check_tensor_parallel(size: int, hardware: HardwareSpec, *models: ModelSpec) -> None:
+def check_tensor_parallel(size: int, *models: ModelSpec) -> None:
     """Refuses a tensor-parallel group that cannot be.
 
     Raises:
-        PydanticCustomError: heads of one of the models that do not split evenly, or devices without a link.
+        PydanticCustomError: heads of one of the models that do not split evenly.
     """
-    where = ("engine", "tensor_parallel_size")
     for model in models:
         sizes = model.tensor_parallel_sizes()
         if size not in sizes:
             raise misplaced(
                 f"found {size}, but {model.name} has {model.num_heads} query heads and {model.num_kv_heads} KV heads; "
                 f"allowed: {', '.join(map(str, sizes))}",
-                *where,
-            )
-    if size > 1 and hardware.link_bandwidth is None:
-        raise misplaced(
-            f"found {size}, but the sheet of {hardware.name} has no link between devices; give its link_bandwidth (bytes/s)",
-            *where,
-        )
+                "engine", "tensor_parallel_size",
+            )  # fmt: skip
 
 
 def kv_blocks(
@@ -228,10 +258,11 @@ def kv_blocks(
     block_size: int,
     draft: ModelSpec | None = None,
     tensor_parallel_size: int = 1,
+    free_share: bool = False,
 ) -> int:
     """KV blocks that memory holds, null block included: what the engine may take, less weights and reserve. A draft model has
     its weights there too, and its KV in blocks of the same tokens. Each device of a tensor-parallel group holds its share of
-    the weights and its heads' part of every block.
+    the weights and its heads' part of every block. With `free_share`, `utilization` is of what weights and reserve leave.
 
     Raises:
         PydanticCustomError: not even two blocks fit.
@@ -239,7 +270,10 @@ def kv_blocks(
     models = [model] if draft is None else [model, draft]
     tp = tensor_parallel_size
     weights = sum(m.weight_bytes(dtype) for m in models) / tp
-    left = utilization * hardware.memory_bytes - weights - hardware.reserve_bytes
+    if free_share:
+        left = utilization * (hardware.memory_bytes - weights - hardware.reserve_bytes)
+    else:
+        left = utilization * hardware.memory_bytes - weights - hardware.reserve_bytes
     if hardware.kv_cache_bytes is not None:
         left = min(left, hardware.kv_cache_bytes)
     blocks = int(left // (block_size * sum(m.kv_bytes_per_token(kv_dtype, tp) for m in models)))

@@ -11,10 +11,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from scenarios import documents, library
-from scenarios.engine import PRESETS
 from scenarios.errors import InputError, Location, dotted, nearest, one_message, unknown
+from scenarios.presets import ALIASES, PRESETS
 from scenarios.schema import Scenario
 from serving.batching import BATCHINGS
+from serving.capacity import CAPACITIES
 from serving.policies import ORDERS
 from serving.routing import ROUTERS
 
@@ -141,8 +142,9 @@ def json_schema() -> dict[str, Any]:
     schema = Scenario.model_json_schema()
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     engine = schema["$defs"]["Engine"]["properties"]
-    engine["preset"]["enum"] = list(PRESETS)
+    engine["preset"]["enum"] = [*PRESETS, *ALIASES]
     engine["policy"]["enum"] = list(ORDERS)
     engine["batching"]["enum"] = list(BATCHINGS)
+    engine["capacity_scheduler_policy"]["enum"] = list(CAPACITIES)
     schema["properties"]["router"]["enum"] = list(ROUTERS)
     return schema

@@ -20,12 +20,33 @@ class Batching(Protocol):
 
 class Chunked:
     """Mixed steps: decodes and prompt chunks share the budget (vLLM V1, Sarathi). Nobody is admitted in a step that had
-    to preempt."""
+    to preempt.
+
+    With `batch_wait_timeout_iters` waiting prompts stay back beside decodes for so many steps, or until they and the decodes are
+    `batch_wait_max_tokens_ratio` of the budget (TensorRT-LLM).
+    """
+
+    def __init__(self) -> None:
+        self.waited = 0  # steps since prompts were last let in
 
     def __call__(self, scheduler: Scheduler) -> None:
         scheduler.continue_running()
-        if not scheduler.preempted:
+        if not scheduler.preempted and not self._stay_back(scheduler):
             scheduler.admit_waiting()
+
+    def _stay_back(self, scheduler: Scheduler) -> bool:
+        config = scheduler.config
+        if not config.batch_wait_timeout_iters or not scheduler.waiting or not scheduler.scheduled:
+            return False
+        prompts = scheduler.prompts_in_sight()
+        if not prompts:
+            return False
+        enough = config.batch_wait_max_tokens_ratio * config.max_num_batched_tokens
+        decodes = config.max_num_batched_tokens - scheduler.budget
+        self.waited = (
+            self.waited + 1 if self.waited < config.batch_wait_timeout_iters and decodes + prompts < enough else 0
+        )
+        return self.waited > 0
 
 
 class PrefillFirst:

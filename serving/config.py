@@ -32,6 +32,10 @@ class EngineConfig:
         num_speculative_tokens: drafts proposed at a time (k).
         speculation_off_above: no drafts are asked for while more requests than that run, 0 for no such limit.
         tensor_parallel_size: devices of the replica. Decisions are the same for any; it is here for memory and money.
+        capacity_scheduler_policy: who is admitted when memory is short, a name of `serving.capacity.CAPACITIES`.
+        schedule_conservativeness: factor on the answers that `new_token_ratio` expects.
+        batch_wait_timeout_iters: steps that waiting prompts stay back beside decodes, so that more of them run together; 0: none.
+        batch_wait_max_tokens_ratio: share of the budget from which on they stay back no longer.
     """
 
     num_gpu_blocks: int
@@ -51,6 +55,10 @@ class EngineConfig:
     num_speculative_tokens: int = 0
     speculation_off_above: int = 0
     tensor_parallel_size: int = 1
+    capacity_scheduler_policy: str = "max_utilization"
+    schedule_conservativeness: float = 1.0
+    batch_wait_timeout_iters: int = 0
+    batch_wait_max_tokens_ratio: float = 0.0
 
     @property
     def usable_blocks(self) -> int:
@@ -67,6 +75,17 @@ class EngineConfig:
         those that a draft model writes ahead."""
         steps = 1 + self.async_scheduling + METHODS[self.speculation].lookahead
         return 0 if self.speculation == "none" else steps * self.num_speculative_tokens
+
+    @property
+    def memory_never_binds(self) -> bool:
+        """Whether as many requests as may run fit with the longest answers there are: then every memory policy is the same."""
+        return self.max_num_seqs * -(-self.max_model_len // self.block_size) <= self.usable_blocks
+
+    @property
+    def admits_what_fits(self) -> bool:
+        """Whether admission asks for nothing but blocks for the request itself, as soon as it can have them."""
+        policy = self.capacity_scheduler_policy
+        return not self.batch_wait_timeout_iters and (policy == "max_utilization" or self.memory_never_binds)
 
     @property
     def largest_chunk(self) -> int:
@@ -88,6 +107,8 @@ class EngineConfig:
         if blocks > self.usable_blocks:
             held = f"{tokens} tokens and {drafts} drafts" if drafts else f"{tokens} tokens"
             return f"{held} need {blocks} KV blocks of {self.block_size}, {self.usable_blocks} are usable"
+        if self.capacity_scheduler_policy == "guaranteed_no_evict":
+            tokens = prompt_tokens
         if not self.enable_chunked_prefill and tokens > self.largest_chunk:
             # In one piece, also when it comes back after a preemption with most of its answer.
             limit = f"max_num_batched_tokens {self.max_num_batched_tokens}"
@@ -103,5 +124,6 @@ class EngineConfig:
         held = np.minimum(tokens + self.draft_room, self.max_model_len)
         fits &= -(-held // self.block_size) <= self.usable_blocks
         if not self.enable_chunked_prefill:
-            fits &= tokens <= self.largest_chunk
+            never_back = self.capacity_scheduler_policy == "guaranteed_no_evict"
+            fits &= (prompt_tokens if never_back else tokens) <= self.largest_chunk
         return fits

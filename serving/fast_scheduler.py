@@ -66,6 +66,7 @@ class FastScheduler:
             and config.max_num_seqs <= config.max_num_batched_tokens
             and config.speculation == "none"
             and not config.async_scheduling
+            and config.admits_what_fits
         )
 
     @property

@@ -10,10 +10,12 @@ from bisect import insort
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from serving.batching import BATCHINGS, Batching
 from serving.block_pool import BlockPool
+from serving.capacity import CAPACITIES
 from serving.config import EngineConfig
 from serving.plan import Admission, Scheduled, StepPlan, StepShape
 from serving.policies import ORDERS
@@ -85,6 +87,7 @@ class Scheduler:
     def __init__(self, config: EngineConfig) -> None:
         self.config = config
         self.order = ORDERS[config.policy]
+        self.capacity = CAPACITIES[config.capacity_scheduler_policy](config)
         self.batching: Batching = BATCHINGS[config.batching]()
         self.pool = BlockPool(config.usable_blocks, config.block_size, config.enable_prefix_caching)
         self.running: list[Request] = []
@@ -142,6 +145,7 @@ class Scheduler:
         self.batching(self)
         if self.preempted:
             self._watch_progress()
+        self.capacity.decided(self.running, not self.admitted, len(self.preempted))
         plan = StepPlan(
             step=self.step,
             scheduled=self.scheduled,
@@ -169,7 +173,7 @@ class Scheduler:
                 i += 1
                 continue
             while not self.pool.allocate(request, self._held(request.computed + n)):
-                victim = self.order.victim(self.running)
+                victim = self.capacity.victim(self.running)
                 passed = self.running.index(victim) < i
                 had_row = self._preempt(victim)
                 # Where prompts alone run, one behind a decode that was left out and is now gone waits for the next step.
@@ -198,8 +202,8 @@ class Scheduler:
             n = min(n, budget)
             # The whole sequence must have room though only this chunk takes blocks: else prompts over-admit and thrash.
             takes = self._held(hit_tokens + n)
-            room_for = max(takes, self._held(request.num_tokens, 0)) if config.scheduler_reserve_full_isl else takes
-            kept_free = config.watermark_blocks if self.running else 0
+            room_for = self.capacity.room_for(request, takes)
+            kept_free = self.capacity.promised(self.running) + (config.watermark_blocks if self.running else 0)
             if pool.blocks_needed(request, room_for, hits) + kept_free > pool.free_blocks:
                 return
             self.queue.pop()
@@ -213,8 +217,18 @@ class Scheduler:
             if config.enable_prefix_caching:
                 self.prefix.count(request.num_tokens, hit_tokens, resumed)
             self.running.append(request)
+            self.capacity.admitted(request)
             self.admitted.append(Admission(request, hit_tokens, resumed))
             self._schedule(request, n)
+
+    def prompts_in_sight(self) -> int:
+        """Tokens of the waiting prompts that sequences and budget have room for."""
+        budget, tokens = self.budget, 0
+        for request in islice(self.waiting, self.config.max_num_seqs - len(self.running)):
+            if request.num_tokens > budget - tokens:
+                break
+            tokens += request.num_tokens
+        return tokens
 
     def update(
         self, plan: StepPlan, accepted: Mapping[int, int] | None = None, proposed: Mapping[int, int] | None = None
@@ -310,7 +324,7 @@ class Scheduler:
         victim.computed = victim.drafts = victim.placeholders = 0
         victim.status = Status.PREEMPTED
         victim.preemptions += 1
-        self.queue.put_back(victim)
+        self.capacity.put_back(self.queue, victim)
         self.preempted.append(victim)
         for position, row in enumerate(self.scheduled):
             if row.request is victim:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from scenarios.errors import InputError
 from scenarios.hardware import HardwareSpec
 from scenarios.models import BYTES, ModelSpec
 from serving.plan import StepShape
@@ -145,7 +146,10 @@ def _all_reduces(model: ModelSpec, hardware: HardwareSpec, size: int, value_byte
     if size == 1:
         return 0.0, 0.0
     if hardware.link_bandwidth is None:
-        raise ValueError(f"hardware {hardware.name} has no link_bandwidth, but {size} devices share a layer")
+        raise InputError(
+            f"hardware.link_bandwidth: missing in the sheet of {hardware.name}, but {size} devices share a layer; give what one "
+            "sends to the others, in bytes/s"
+        )
     sums = 2 * model.num_layers
     sent = 2.0 * (size - 1) / size * model.hidden_size * value_bytes
     rate = hardware.link_bandwidth * hardware.memory_efficiency

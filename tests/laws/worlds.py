@@ -18,6 +18,7 @@ from scenarios.hardware import hardware
 from scenarios.models import model
 from scenarios.workload import Workload
 from serving.batching import BATCHINGS
+from serving.capacity import CAPACITIES
 from serving.config import EngineConfig
 from serving.policies import ORDERS
 from serving.records import Records
@@ -94,6 +95,7 @@ def engines(draw: st.DrawFn) -> EngineConfig:
     k = 0 if speculation == "none" else draw(st.sampled_from((1, 2, 4)))
     budget = max(budget, k + 2 if k else 1)
     policy = draw(st.sampled_from(tuple(ORDERS)))
+    waits = draw(st.sampled_from((0, 0, 0, 3)))
     return EngineConfig(
         num_gpu_blocks=-(-tokens // block_size) + 1,
         block_size=block_size,
@@ -112,6 +114,11 @@ def engines(draw: st.DrawFn) -> EngineConfig:
         speculation=speculation,
         num_speculative_tokens=k,
         speculation_off_above=draw(st.sampled_from((0, 0, 2))),
+        capacity_scheduler_policy=draw(st.sampled_from(("max_utilization", *CAPACITIES)))
+        if not k
+        else "max_utilization",
+        batch_wait_timeout_iters=waits,
+        batch_wait_max_tokens_ratio=0.3 if waits else 0.0,
     )
 
 

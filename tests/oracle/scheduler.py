@@ -62,7 +62,7 @@ class OracleScheduler:
     """Same interface as `serving.scheduler.Scheduler`."""
 
     def __init__(self, config: EngineConfig) -> None:
-        assert self.supports(config), "the oracle knows chunked batching, FCFS and priority"
+        assert self.supports(config), "the oracle knows chunked batching, FCFS and priority, and what fits is admitted"
         self.config = config
         self.k = config.num_speculative_tokens if config.speculation != "none" else 0
         model_drafts = config.speculation == "draft"
@@ -78,7 +78,8 @@ class OracleScheduler:
 
     @staticmethod
     def supports(config: EngineConfig) -> bool:
-        return config.batching == "chunked" and config.policy in ("fcfs", "priority")
+        plain = config.capacity_scheduler_policy == "max_utilization" and not config.batch_wait_timeout_iters
+        return plain and config.batching == "chunked" and config.policy in ("fcfs", "priority")
 
     @property
     def running(self) -> list[Request]:

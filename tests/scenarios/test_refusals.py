@@ -71,7 +71,7 @@ Refusal = Callable[..., str]
         ("hardware: cpu", "hardware: cpu\ncost: {source: profile, profile: no.json}", ["cost.profile:", "no file no.json"]),
         ("engine: {", "engine: {policy: fifo, ", ["engine.policy:", "fcfs"]),
         ("engine: {", "engine: {batching: chunky, ", ["engine.batching:", "did you mean 'chunked'"]),
-        ("engine: {", "engine: {preset: vllm, ", ["engine.preset:", "vllm@0.32"]),
+        ("engine: {", "engine: {preset: vllm@0.31, ", ["engine.preset:", "did you mean 'vllm@0.32'"]),
         ("engine: {", "engine: {async_scheduling: true, batching: static, ", ["engine.async_scheduling:", "batching chunked"]),
         ("engine: {", "engine: {speculation: {method: eagle}, ", ["engine.speculation.method:", "ngram, draft"]),
         ("engine: {", "engine: {speculation: {method: ngram, k: 99}, ", ["engine.speculation.k:", "99"]),

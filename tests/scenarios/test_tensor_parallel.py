@@ -50,13 +50,6 @@ def test_sizes_that_do_not_split_the_heads_are_refused(build: Build, name: str, 
     assert caught.value.errors()[0]["ctx"]["path"] == ("engine", "tensor_parallel_size")  # type: ignore[attr-defined]
 
 
-def test_devices_without_a_link_are_refused(build: Build) -> None:
-    with pytest.raises(ValueError, match="the sheet of cpu has no link between devices; give its link_bandwidth"):
-        build(engine={"tensor_parallel_size": 2})
-    linked = {"base": "cpu", "link_bandwidth": 1e9}
-    assert build(hardware=linked, engine={"tensor_parallel_size": 2}).engine_config().tensor_parallel_size == 2
-
-
 def test_a_draft_models_heads_are_split_too(build: Build) -> None:
     draft = {"method": "draft", "acceptance": 0.7, "draft_model": "Qwen3-0.6B"}
     with pytest.raises(ValueError, match="found 32, but Qwen3-0.6B has 16 query heads"):

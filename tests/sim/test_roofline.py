@@ -163,5 +163,5 @@ def test_terms_of_a_group_sum_to_the_step():
 def test_a_size_that_does_not_split_the_heads_is_refused():
     with pytest.raises(ValueError, match="found 3, allowed: 1, 2, 4, 8, 16, 32"):
         Roofline(model("Llama-3.1-8B"), hardware("H100"), tensor_parallel_size=3)
-    with pytest.raises(ValueError, match="no link_bandwidth"):
+    with pytest.raises(ValueError, match=r"hardware\.link_bandwidth: missing in the sheet of cpu"):
         Roofline(model("Llama-3.1-8B"), hardware("cpu"), tensor_parallel_size=2)
