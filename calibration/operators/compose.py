@@ -27,6 +27,7 @@ EXPERT_SKEW = "power_law_1.01"
 TOLERANCE = 0.003
 HEAD_ROWS = 4096
 NO_HOST = Host()
+_TAKEN_OFF = {"dynamic": (), "static": ("scale",), "fused": ("scale", "quantize")}
 
 Points = tuple[Ints, Floats]
 
@@ -84,7 +85,8 @@ def compose(
         host_why: on what data it was fitted.
         constants: further numbers that the caller stands for, to be listed.
         gemm_dtype, expert_dtype: name of the table's precision where it is not `dtype` (`fp8_block`, ...).
-        activation_scales: of fp8 activations, `dynamic` (found for each GEMM, as measured) or `static` (that part is taken off).
+        activation_scales: of fp8 activations, `dynamic` (found for each GEMM, as measured), `static` (that part is taken off), or
+            `fused` (static, and the norm or gate before the GEMM writes fp8 in passing: scaling is taken off too).
         fp8_gemm_factor: fp8 GEMMs of more than `fp8_gemm_above` tokens take so many times what the table says.
         expert_skew: distribution of tokens over experts, a name of the table.
         jitter: by what share the slowest tensor-parallel rank is later than the mean one.
@@ -100,6 +102,8 @@ def compose(
         raise InputError(f"tensor_parallel_size {tp} does not divide the heads of {model.name}. Allowed: {sizes}")
     kv_dtype = "bfloat16" if kv_dtype in (None, "auto") else kv_dtype
     dtype = "bfloat16" if dtype == "auto" else dtype
+    if kv_dtype not in BYTES:
+        raise InputError(unknown("precision of the KV cache", kv_dtype, BYTES))
     notes = _Notes()
     heads, kv_heads = model.num_heads // tp, model.kv_heads_of_rank(tp)
     parts = _linears(tables, model, hardware, tp, gemm_dtype or dtype, activation_scales, notes)
@@ -186,17 +190,20 @@ def _linears(
 ) -> list[Points]:
     """One layer's dense GEMMs."""
     parts = [_gemm(tables, hardware, dtype, n, k, notes) for n, k in _gemms(model, tp)]
-    if scales == "static" and dtype == "fp8" and "scale" in tables.quantize:
-        table = tables.quantize["scale"]
+    taken_off = _TAKEN_OFF.get(scales)
+    if taken_off is None:
+        raise InputError(unknown("activation_scales", scales, _TAKEN_OFF))
+    for name in taken_off:
+        table = tables.quantize.get(name)
+        if dtype != "fp8" or table is None:
+            continue
         for i, (_, k) in enumerate(_gemms(model, tp)):
             saved = np.array([np.interp(k, table.across, row) for row in table.ns])
             points, ns = parts[i]
             parts[i] = (points, np.maximum(ns - np.interp(points, table.down, saved), 0.2 * ns))
         notes.provenance.append(
-            _provenance(tables, "scale (taken off fp8 GEMMs)", table, table.ns.size, digest(table.ns))
+            _provenance(tables, f"{name} (taken off fp8 GEMMs)", table, table.ns.size, digest(table.ns))
         )
-    elif scales not in ("static", "dynamic"):
-        raise InputError(unknown("activation_scales", scales, ("dynamic", "static")))
     if model.num_experts:
         parts.append(_gemm(tables, hardware, "bfloat16", model.num_experts, model.hidden_size, notes))
     return parts
@@ -353,7 +360,7 @@ def _describe(
     if jitter:
         notes.constant("jitter", jitter, "share", "fitted", "the slowest tensor-parallel rank against the mean one")
     notes.not_modelled += [
-        f"decodes with more than {reach} tokens of KV together were not measured: the last slope goes on",
+        f"decodes with more than {reach:,} tokens of KV together were not measured: the last slope goes on",
         "prompts with cached context were not measured: differences of whole prompts",
         "prompts and decodes in one attention call: taken as the sum of the two",
         "padding of graphs to their captured sizes (at most 0.3 % of a step)",
