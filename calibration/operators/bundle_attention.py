@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from calibration.operators.grids import leave_one_out, monotone, to_grid
+from calibration.operators.grids import errors_of, leave_one_out, monotone, to_grid
 from calibration.operators.number_table import NumberTable
 from calibration.operators.tables import Floats
 from scenarios.errors import InputError
@@ -29,8 +29,8 @@ def attention_parts(table: NumberTable, layers: int) -> Parts:
     (n, k), alone = to_grid(decode, ("n_decode", "kv_decode"), "time_us")
     (q, c), prompts = to_grid(prefill, ("prefill_chunk", "kv_prefill"), "time_us")
     errors = {
-        "decode_attention": _errors(leave_one_out(np.array(k, dtype=float), alone)),
-        "prefill_attention": _errors(leave_one_out(np.array(c, dtype=float), prompts)),
+        "decode_attention": errors_of(leave_one_out(np.array(k, dtype=float), alone)),
+        "prefill_attention": errors_of(leave_one_out(np.array(c, dtype=float), prompts)),
     }
     us, mixed_axes = None, None
     if len(both):
@@ -45,7 +45,7 @@ def attention_parts(table: NumberTable, layers: int) -> Parts:
     else:
         alone, prompts = monotone(alone), monotone(prompts)
     scale = 1e3 * layers
-    queries, fine = _bent(np.array(q, dtype=float), np.array(c, dtype=float), prompts)
+    queries, fine = bent(np.array(q, dtype=float), np.array(c, dtype=float), prompts)
     mixed = None
     if us is not None and mixed_axes is not None:
         beyond = us - prompts[:, :, None, None] - alone[None, None, : us.shape[2], :]
@@ -57,12 +57,12 @@ def attention_parts(table: NumberTable, layers: int) -> Parts:
             ns=tuple((beyond * scale).round(1).ravel().tolist()),
         )
     return (
-        DecodeAttention(sequences=n, contexts=k, ns=_nested(alone * scale)),
+        DecodeAttention(sequences=n, contexts=k, ns=nested(alone * scale)),
         PrefillAttention(
             pair_ns=0.0,
             queries=tuple(round(x) for x in queries.tolist()),
             contexts=c,
-            ns=_nested(fine * scale),
+            ns=nested(fine * scale),
             shared_ns=float(np.floor(prompts.min() * scale)),
         ),
         mixed,
@@ -125,7 +125,7 @@ def _together(alone: Floats, prompts: Floats, us: Floats) -> tuple[Floats, Float
     return np.concatenate([shared, rest]), whole[1:, :, 0, 0], whole[1:, :, 1:, :]
 
 
-def _bent(q: Floats, c: Floats, us: Floats) -> tuple[Floats, Floats]:
+def bent(q: Floats, c: Floats, us: Floats) -> tuple[Floats, Floats]:
     """More chunk lengths: between two measured ones the causal half of a chunk is a parabola, not its chord.
 
     A query against one more cached token costs what the longer chunk's own slope over contexts says, at its steadiest.
@@ -148,18 +148,5 @@ def _bent(q: Floats, c: Floats, us: Floats) -> tuple[Floats, Floats]:
     return np.array(queries), monotone(np.array(rows))
 
 
-def _nested(grid: Floats) -> tuple[tuple[float, ...], ...]:
+def nested(grid: Floats) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(row) for row in grid.round(1).tolist())
-
-
-def _errors(relative: Floats) -> Errors:
-    if not len(relative):
-        return Errors(observations=0, mape=0.0, signed_mean=0.0, p90=0.0, worst=0.0)
-    size = np.abs(relative)
-    return Errors(
-        observations=len(relative),
-        mape=float(size.mean()),
-        signed_mean=float(relative.mean()),
-        p90=float(np.percentile(size, 90)),
-        worst=float(relative[int(np.argmax(size))]),
-    )

@@ -15,6 +15,9 @@ from scenarios.models import ModelSpec
 SLOWEST, FASTEST = 5e9, 60e12
 """Bytes/s of reading weights or KV: from below a CPU's memory to above what any cache of today gives."""
 
+PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
+_CALLED = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
+
 
 def check_shape(path: Path, meta: Mapping[str, Any], model: ModelSpec, degrees: Sequence[int]) -> None:
     """The shape that `meta.yaml` states is this model's, whole or as one rank of a measured degree holds it.
@@ -79,25 +82,31 @@ def check_bandwidth(model: ModelSpec, size: int, dense: NumberTable, head: Numbe
             rows = [i for i, layer_name in enumerate(table.words["layer"]) if layer_name == name]
             if rows and values:
                 first = min(rows, key=lambda i: table.numbers[at][i])
-                _check(table, first, float(values) / size, f"{name} reads weights")
+                check_rate(table, first, "time_us", "us", float(values) / size, f"{name} reads weights")
     alone = attention.numbers["prefill_chunk"] == 0
     tokens = np.where(alone, attention.numbers["n_decode"] * attention.numbers["kv_decode"], 0.0)
     if tokens.any():
         row = int(np.argmax(tokens))
         per_token = 2.0 * max(1, model.num_kv_heads // size) * model.head_dim
-        _check(attention, row, float(tokens[row]) * per_token, "decodes read keys and values")
+        check_rate(attention, row, "time_us", "us", float(tokens[row]) * per_token, "decodes read keys and values")
 
 
-def _check(table: NumberTable, row: int, values: float, what: str) -> None:
-    """One byte a value is the least, four are the most."""
-    us = float(table.numbers["time_us"][row])
-    low, high = values / us * 1e6, 4 * values / us * 1e6
-    if low > FASTEST or high < SLOWEST:
-        unit = ("milliseconds", 1000) if low > FASTEST else ("nanoseconds", 0.001)
-        if low > FASTEST * 1e3:
-            unit = ("seconds", 1_000_000)
-        raise table.refused(
-            row,
-            f"time_us: found {us:g}: {what} at {low / 1e9:,.3g} GB/s or more, which no device does; "
-            f"are the times in {unit[0]}? Then multiply by {unit[1]:g}",
-        )
+def check_rate(table: NumberTable, row: int, column: str, unit: str, values: float, what: str) -> None:
+    """Whether `values` numbers can be read in the time that stands in a column. One byte a number is the least, four are the most.
+
+    Raises:
+        InputError: no memory does, with the unit that the times may be in.
+    """
+    found = float(table.numbers[column][row])
+    seconds = found / PER_SECOND[unit]
+    low, high = values / seconds, 4 * values / seconds
+    if high >= SLOWEST and low <= FASTEST:
+        return
+    factor = 1e3 if low > FASTEST else 1e-3
+    if low > FASTEST * 1e3:
+        factor = 1e6
+    meant = next((name for name, per in PER_SECOND.items() if np.isclose(per * factor, PER_SECOND[unit])), None)
+    remedy = f"are the times in {_CALLED[meant]}? Then multiply by {factor:g}" if meant else "is it another model's?"
+    raise table.refused(
+        row, f"{column}: found {found:g}: {what} at {low / 1e9:,.3g} GB/s or more, which no device does; {remedy}"
+    )

@@ -38,13 +38,13 @@ from calibration.operators.bundle_attention import attention_parts, over_context
 from calibration.operators.bundle_checks import check_bandwidth, check_shape
 from calibration.operators.bundle_terms import ELEMENTWISE, LINEARS, ONCE, in_ns, padded, take_saved, token_terms
 from calibration.operators.curves import add, jumps, to_curve
-from calibration.operators.grids import leave_one_out
+from calibration.operators.grids import errors_of, leave_one_out
 from calibration.operators.number_table import NumberTable, read_numbers
 from calibration.operators.tables import Floats, Ints, digest
 from scenarios.errors import InputError
 from scenarios.models import ModelSpec
 from sim.operator_profile import Constant, Curve, OperatorProfile, Provenance, Skew
-from sim.profile_parts import Domain, Errors, Range, Source
+from sim.profile_parts import Domain, Range, Source
 
 HEAD = ("lm_head", "sampler")
 _FEED_FORWARD = ("gate_up_proj", "act_fn", "down_proj")
@@ -105,7 +105,7 @@ def read_bundle(
     tokens = next(iter(bundle.dense.values()))[0]
     dtype, kv_dtype = _precision(bundle.folder, meta)
     for name, columns in (("dense", bundle.dense), ("per_sequence", bundle.head)):
-        errors[name] = _errors(np.concatenate([leave_one_out(at.astype(float), us) for at, us in columns.values()]))
+        errors[name] = errors_of(np.concatenate([leave_one_out(at.astype(float), us) for at, us in columns.values()]))
     return OperatorProfile(
         name=f"{meta.get('hardware', 'device')}-{model.name}-{meta.get('variant', dtype)}-tp{tensor_parallel_size}".lower(),
         created=str(meta.get("profiled_at", "")),
@@ -347,16 +347,3 @@ def _constants(model: ModelSpec) -> tuple[Constant, ...]:
         return ()
     why = "nobody recorded where tokens go: k experts of E are drawn alike for every token"
     return (Constant(name="experts_alike", value=1.0, unit="", basis="assumed", why=why),)
-
-
-def _errors(relative: Floats) -> Errors:
-    if not len(relative):
-        return Errors(observations=0, mape=0.0, signed_mean=0.0, p90=0.0, worst=0.0)
-    size = np.abs(relative)
-    return Errors(
-        observations=len(relative),
-        mape=float(size.mean()),
-        signed_mean=float(relative.mean()),
-        p90=float(np.percentile(size, 90)),
-        worst=float(relative[int(np.argmax(size))]),
-    )

@@ -53,6 +53,7 @@ def read_numbers(
     times: Sequence[str] = (),
     words: Sequence[str] = (),
     signed: Sequence[str] = (),
+    blank: Sequence[str] = (),
     optional: Sequence[str] = (),
     key: Sequence[str] = (),
 ) -> NumberTable:
@@ -60,14 +61,14 @@ def read_numbers(
 
     Args:
         counts: columns of finite numbers, none negative. times: the same, above 0. words: columns of text. signed: any number,
-            `nan` included. optional: those of the above that may be missing.
+            `nan` included. blank: as times, but a cell may hold nothing or 0, which becomes NaN. optional: those that may be missing.
         key: columns that tell rows apart; two rows that agree in all of them are refused.
 
     Raises:
         InputError: no such file, nothing in it, a column that is missing, a value that is not a number, not finite, or negative.
     """
     header, rows, lines = _cells(path)
-    wanted = [*counts, *times, *words, *signed]
+    wanted = [*counts, *times, *words, *signed, *blank]
     for name in wanted:
         if name not in header and name not in optional:
             raise InputError(f"{path}: line 1: column {name} is missing; {_instead(name, header)}")
@@ -75,9 +76,14 @@ def read_numbers(
     table = NumberTable(
         path, {}, {name: [row[at[name]].strip() for row in rows] for name in words if name in at}, lines
     )
-    for name in (*counts, *times, *signed):
+    for name in (*counts, *times, *signed, *blank):
         if name in at:
-            table.numbers[name] = _column(table, name, [row[at[name]] for row in rows], name in times, name in signed)
+            cells = [row[at[name]] for row in rows]
+            table.numbers[name] = (
+                _blanks(table, name, cells)
+                if name in blank
+                else _column(table, name, cells, name in times, name in signed)
+            )
     _distinct(table, [name for name in key if name in at])
     return table
 
@@ -135,6 +141,14 @@ def _column(table: NumberTable, name: str, cells: list[str], is_time: bool, sign
         if wrong.any():
             row = int(np.argmax(wrong))
             raise table.refused(row, f"{name}: found {cells[row].strip()}, but {allowed}")
+    return values
+
+
+def _blanks(table: NumberTable, name: str, cells: list[str]) -> Floats:
+    values = np.full(len(cells), np.nan)
+    full = [i for i, cell in enumerate(cells) if cell.strip() not in ("", "0", "0.0")]
+    if full:
+        values[full] = _column(table.take(full), name, [cells[i] for i in full], True, False)
     return values
 
 
