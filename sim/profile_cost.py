@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.plan import StepShape
+from sim.domain import Outside, in_words, outside
 from sim.profile import Profile
 from sim.tabled_cost import TabledCost
 
@@ -56,17 +57,11 @@ class ProfileCost(TabledCost):
 
     def extrapolation(self, shape: StepShape) -> str | None:
         """Every part of the shape that lies outside what was measured, and by how much."""
-        domain = self.profile.domain
-        found = [
-            _outside("tokens", shape.tokens, domain.tokens.min, domain.tokens.max),
-            _outside("decode_sequences", shape.decode_sequences, 0, domain.decode_sequences.max),
-            _outside("decode_context", shape.decode_context, 0, domain.decode_context.max),
-            _outside("sampled", shape.sampled, 0, domain.sampled.max),
-        ]
-        for query, context in shape.prefill:
-            found.append(_outside("prefill query", query, domain.prefill_query.min, domain.prefill_query.max))
-            found.append(_outside("prefill context", context, 0, domain.prefill_context.max))
-        return "; ".join(dict.fromkeys(text for text in found if text)) or None
+        return in_words(self.outside(shape))
+
+    def outside(self, shape: StepShape) -> list[Outside]:
+        """The same as data."""
+        return outside(shape, self.profile.domain)
 
 
 def dense_ns(knots: tuple[tuple[int, float], ...], tokens: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -79,11 +74,3 @@ def dense_ns(knots: tuple[tuple[int, float], ...], tokens: NDArray[np.float64]) 
     slope = (ns[-1] - ns[lower]) / run if run > 0 else ns[-1] / max(at[-1], 1.0)
     inside = np.interp(tokens, at, ns)
     return np.asarray(np.maximum.accumulate(inside + np.maximum(tokens - at[-1], 0.0) * slope))
-
-
-def _outside(what: str, value: int, low: int, high: int) -> str | None:
-    if value > high:
-        return f"{what} {value} is above the measured {high}" + (f" ({value / high:.1f}x)" if high else "")
-    if value < low:
-        return f"{what} {value} is below the measured {low}"
-    return None

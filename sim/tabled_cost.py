@@ -90,17 +90,7 @@ class TabledCost(ABC):
     def leap_ns(self, shape: StepShape, n: int) -> NDArray[np.int64]:
         """Durations, shape `(n,)`, of n successive decode steps, equal to `decode_ns` to the last bit."""
         sequences, context = shape.decode_sequences, shape.decode_context
-        if n < _LOOP:
-            fixed, context_ns = self._decode_fixed(sequences), self._context_ns
-            return np.array(
-                [int(fixed + context_ns * (context + i * sequences) + 0.5) for i in range(n)], dtype=np.int64
-            )
-        contexts = context + sequences * np.arange(n, dtype=np.int64)
-        # One ufunc a time: no fused multiply-add, so every operation rounds as in `decode_ns`.
-        ns = contexts * self._context_ns
-        ns += self._decode_fixed(sequences)
-        ns += 0.5
-        return ns.astype(np.int64)
+        return straight_ns(self._decode_fixed(sequences), self._context_ns, context, sequences, n)
 
     def _decode_fixed(self, sequences: int) -> float:
         """What a decode step costs before contexts: `token + head + sequence_ns * sequences`."""
@@ -113,15 +103,27 @@ class TabledCost(ABC):
 
     def _token_ns(self, tokens: int) -> float:
         if tokens >= len(self._token):
-            self._token = self._token_table(_room(tokens)).tolist()
+            self._token = self._token_table(room(tokens)).tolist()
         return self._token[tokens]
 
     def _head_ns(self, rows: int) -> float:
         if rows >= len(self._head):
-            self._head = self._head_table(_room(rows)).tolist()
+            self._head = self._head_table(room(rows)).tolist()
         return self._head[rows]
 
 
-def _room(index: int) -> int:
+def straight_ns(fixed: float, per_context: float, context: int, sequences: int, n: int) -> NDArray[np.int64]:
+    """floor(fixed + per_context * c + 0.5) for n contexts c from `context` on, each `sequences` more, to the last bit."""
+    if n < _LOOP:
+        return np.array([int(fixed + per_context * (context + i * sequences) + 0.5) for i in range(n)], dtype=np.int64)
+    contexts = context + sequences * np.arange(n, dtype=np.int64)
+    # One ufunc a time: no fused multiply-add, so every operation rounds as in the loop.
+    ns = contexts * per_context
+    ns += fixed
+    ns += 0.5
+    return ns.astype(np.int64)
+
+
+def room(index: int) -> int:
     """The next power of two above an index, at least 1024: tables double, so growing them costs nothing in the long run."""
     return int(max(1024, 1 << (index + 1).bit_length()))

@@ -1,0 +1,49 @@
+"""Where a step lies outside what a profile's measurements cover, and by how much."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from serving.plan import StepShape
+from sim.profile_parts import Domain
+
+
+class Outside(NamedTuple):
+    """One part of a shape beyond the smallest or largest value that was measured."""
+
+    part: str
+    value: float
+    low: float
+    high: float
+
+    @property
+    def factor(self) -> float:
+        """How many times beyond: 2.0 is twice the largest, or half the smallest, value measured."""
+        if self.value > self.high:
+            return self.value / max(self.high, 1.0)
+        return self.low / max(self.value, 1.0)
+
+    def __str__(self) -> str:
+        if self.value > self.high:
+            times = f" ({self.factor:.1f}x)" if self.high else ""
+            return f"{self.part} {self.value:.0f} is above the measured {self.high:.0f}{times}"
+        return f"{self.part} {self.value:.0f} is below the measured {self.low:.0f}"
+
+
+def outside(shape: StepShape, domain: Domain) -> list[Outside]:
+    """The parts of a shape that lie outside a domain of step shapes, none twice."""
+    parts = [
+        Outside("tokens", shape.tokens, domain.tokens.min, domain.tokens.max),
+        Outside("decode_sequences", shape.decode_sequences, 0, domain.decode_sequences.max),
+        Outside("decode_context", shape.decode_context, 0, domain.decode_context.max),
+        Outside("sampled", shape.sampled, 0, domain.sampled.max),
+    ]
+    for query, context in shape.prefill:
+        parts.append(Outside("prefill query", query, domain.prefill_query.min, domain.prefill_query.max))
+        parts.append(Outside("prefill context", context, 0, domain.prefill_context.max))
+    return [part for part in dict.fromkeys(parts) if not part.low <= part.value <= part.high]
+
+
+def in_words(parts: list[Outside]) -> str | None:
+    """The same as a sentence; None inside."""
+    return "; ".join(str(part) for part in parts) or None
