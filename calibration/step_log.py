@@ -22,8 +22,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.features import Observations, shapes_to_observations
-from calibration.fit import Fitter, NotEnoughDataError
+from calibration.features import Column, Observations, shapes_to_observations
+from calibration.fit import Fitter, NotEnoughDataError, errors_by_kind
 from scenarios.documents import read_text
 from scenarios.errors import InputError
 from scenarios.trace_csv import CsvTable
@@ -35,6 +35,11 @@ Ints = NDArray[np.int64]
 
 COLUMNS = ("iteration", "prefill_requests", "prefill_tokens", "decode_requests", "decode_tokens", "elapsed_ms")
 _ROWS = re.compile(r"(\d*):(\d*)")
+_REACH = 40
+"""Rows to either side that say how slow the machine was."""
+
+_OUTLYING = 0.3
+"""Logarithm of a residual beyond which a row says nothing more of its neighbours: it was interrupted."""
 
 
 @dataclass(frozen=True)
@@ -207,16 +212,23 @@ def fit_log(
 ) -> Profile:
     """A profile of the rows of a log, with its residuals and how they hang together.
 
+    Residuals of neighbouring rows are alike (a machine has slow minutes), and rare shapes may have been seen in one slow minute
+    only. So each duration is taken relative to how slow the rows around it were; errors are of the durations as they are.
+
     Raises:
         InputError: too few rows whose contexts are known.
     """
     found = shapes(log, input_tokens=input_tokens, budget=budget, block_size=block_size)
     kept = np.array([i for i, shape in enumerate(found) if shape is not None], dtype=np.int64)
     known = [shape for shape in found if shape is not None]
+    ns = log.elapsed_ns[kept]
     try:
-        fitted = Fitter(folds=folds, seed=seed).fit(known, log.elapsed_ns[kept])
+        drift = _drift_of(known, ns, seed)
+        fitted = Fitter(folds=folds, seed=seed).fit(known, ns / drift)
     except NotEnoughDataError as error:
         raise InputError(f"{log.source}: {error}; {len(known)} of {len(log)} rows have known contexts") from None
+    seen = shapes_to_observations(known)
+    residuals = ns / fitted.predicted_ - 1.0
     details = {
         "log": Path(log.source).name,
         "rows": f"{len(known)} of {len(log)}, iterations {log.iteration[0]} to {log.iteration[-1]}",
@@ -232,14 +244,45 @@ def fit_log(
         dtype=dtype,
         kv_dtype=kv_dtype,
         block_size=block_size,
-        domain=_domain(shapes_to_observations(known), known),
+        domain=_domain(seen, known),
         dense=fitted.dense_,
         coefficients=fitted.coefficients_,
         jumps=fitted.jumps_,
-        residuals=tuple(float(q) for q in np.percentile(fitted.residuals_, np.arange(101))),
-        cv_error=fitted.cv_error_,
+        residuals=tuple(float(q) for q in np.percentile(residuals, np.arange(101))),
+        cv_error=errors_by_kind(seen.kind, fitted.cv_predicted_, ns),
         data_hash=log.hash(),
     )
+
+
+def lag_one(values: Column) -> float:
+    """Autocorrelation of neighbours, `(n,)`; 0 of a constant."""
+    around = values - values.mean()
+    variance = float((around * around).mean())
+    return float((around[1:] * around[:-1]).mean()) / variance if variance > 0 else 0.0
+
+
+def _drift_of(known: list[StepShape], ns: Column, seed: int) -> Column:
+    """How slow the machine was around each row, mean 1, `(n,)`, by the residuals of a plain fit.
+
+    Once and no further: going on, what a load's shapes cost and how slow the machine was meanwhile are told apart ever less.
+    """
+    plain = Fitter(folds=2, seed=seed).fit(known, ns)
+    residuals = np.clip(np.log(ns / plain.predicted_), -_OUTLYING, _OUTLYING)
+    drift = np.exp(_around(residuals, lag_one(residuals)))
+    return np.asarray(drift / drift.mean())
+
+
+def _around(values: Column, correlation: float) -> Column:
+    """Mean of the values around each, without itself; at distance k it counts `correlation ** k`."""
+    if correlation <= 0:
+        return np.full(len(values), values.mean())
+    total, weight = np.zeros(len(values)), np.zeros(len(values))
+    for k in range(1, min(_REACH, len(values) - 1) + 1):
+        share = correlation**k
+        for to, of in ((slice(k, None), slice(None, -k)), (slice(None, -k), slice(k, None))):
+            total[to] += share * values[of]
+            weight[to] += share
+    return np.asarray(total / weight)
 
 
 def _usual_prompt(log: IterationLog, below: NDArray[np.bool_]) -> int:

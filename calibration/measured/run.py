@@ -73,26 +73,48 @@ class MeasuredRun:
         return (len(self) - 1) / span if span > 0 else float("inf")
 
     def take(self, rows: Ints) -> MeasuredRun:
-        """The same run with these requests, `rows` ascending; arrivals keep their origin."""
+        """The same run with these requests only, `rows` ascending; arrivals count from the first of them."""
         return dataclasses.replace(
             self,
             **{name: getattr(self, name)[rows] for name in _COLUMNS},
+            arrival_ns=self.arrival_ns[rows] - self.arrival_ns[rows[0]],
             itls=None if self.itls is None else tuple(self.itls[i] for i in rows.tolist()),
             hash_ids=None if self.hash_ids is None else tuple(self.hash_ids[i] for i in rows.tolist()),
         )
 
-    def workload(self, *, delay_ns: int = 0, spread: float = 1.0) -> Workload:
+    def after_ready_check(self, ahead: float = 60.0) -> MeasuredRun:
+        """With one request more, in row 0: the first prompt, sent alone `ahead` seconds before the run. It has no latencies.
+
+        `vllm bench serve` does so to see whether the server answers; where prefixes are cached the run's first request then
+        finds its own prompt.
+        """
+        again: dict[str, Any] = {
+            name: np.concatenate([getattr(self, name)[:1], getattr(self, name)]) for name in _COLUMNS
+        }
+        for name in ("ttft", "tpot", "e2e"):
+            again[name][0] = np.nan
+        hash_ids, block_size = self.hash_ids, self.block_size
+        if hash_ids is None or block_size is None:
+            hash_ids, block_size = ((0,), *(() for _ in range(len(self) - 1))), int(self.input_tokens[0])
+        return dataclasses.replace(
+            self,
+            **again,
+            arrival_ns=np.concatenate([[0], self.arrival_ns + round(ahead * 1e9)]),
+            itls=None if self.itls is None else (np.empty(0), *self.itls),
+            hash_ids=(hash_ids[0], *hash_ids),
+            block_size=block_size,
+        )
+
+    def workload(self, *, spread: float = 1.0) -> Workload:
         """The same requests for a simulation: arrivals, lengths and equal beginnings as they were; answers end where they did.
 
         Row i of the workload is row i of this run.
 
         Args:
-            delay_ns: from the arrival recorded here to the moment at which the engine sees the request. Every arrival moves
-                alike, and a run's clock starts with its first one, so it only shows where `as_seen` is given it too.
             spread: factor of the gaps between arrivals; 1.02 offers 2 % less load.
         """
-        if delay_ns < 0 or not spread > 0:
-            raise ValueError(f"delay_ns {delay_ns} must not be negative, spread {spread} must be above 0")
+        if not spread > 0:
+            raise ValueError(f"spread {spread} must be above 0")
         blocks = None
         if self.hash_ids is not None and self.block_size is not None:
             counts = [len(ids) for ids in self.hash_ids]
@@ -151,7 +173,7 @@ class MeasuredRun:
         return found
 
 
-_COLUMNS = ("arrival_ns", "input_tokens", "output_tokens", "ttft", "tpot", "e2e")
+_COLUMNS = ("input_tokens", "output_tokens", "ttft", "tpot", "e2e")
 
 
 def measured(

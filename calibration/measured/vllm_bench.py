@@ -76,11 +76,12 @@ def read_vllm_bench(path: Path | str) -> MeasuredRun:
 
 
 def is_vllm_bench(path: Path) -> bool:
-    """Whether the file is one of these by its keys, complete or not."""
-    try:
-        data = _document(path)
-    except InputError:
-        return False
+    """Whether the file is one of these by its keys, complete or not.
+
+    Raises:
+        InputError: the file is not JSON, so that nobody can tell.
+    """
+    data = _document(path)
     return "request_throughput" in data or set(NEEDED) <= set(data)
 
 

@@ -1,0 +1,1 @@
+"""What the files of known measured runs do not say of themselves, a YAML file a source."""
