@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from studies import measuring_commands, terminal
+from studies import launch_commands, measured_commands, measuring_commands, profile_commands, terminal
 from studies.options import (
     Burstiness,
     Clock,
@@ -137,7 +137,9 @@ app.command()(measuring_commands.calibrate)
 
 @app.command()
 def validate(
-    scenario: ScenarioArg,
+    scenario: Annotated[
+        str | None, typer.Argument(metavar="[SCENARIO]", help="A scenario file, or the name of a shipped one.")
+    ] = None,
     trace: Trace = None,
     limit: Limit = None,
     speedup: Speedup = None,
@@ -156,10 +158,39 @@ def validate(
         bool, typer.Option(help="Also rank six policies (two with drafts or asynchronous scheduling); executes each.")
     ] = True,
     quick: Annotated[bool, typer.Option("--quick", help="Calibrate on a coarse grid.")] = False,
+    measured: measured_commands.Measured = None,
+    model: measured_commands.Model = None,
+    hardware: measured_commands.Hardware = None,
+    serving: measured_commands.Serving = None,
+    fit_rows: measured_commands.FitRows = None,
+    overhead_from: measured_commands.OverheadFrom = None,
+    only: measured_commands.Only = None,
+    time_unit: measured_commands.Unit = None,
 ) -> None:
-    """Compare executions with the simulation.
+    """Compare executions, or runs of real engines, with the simulation.
 
     Schedule, step costs, outcome and ranking of policies, each apart."""
+    about_measured = {
+        "model": model, "hardware": hardware, "serving": serving, "fit_rows": fit_rows, "overhead_from": overhead_from,
+        "only": only, "time_unit": time_unit,
+    }  # fmt: skip
+    if measured is not None:
+        measured_commands.validate(
+            measured,
+            scenario,
+            overrides=set_ or [],
+            seed=seed,
+            profile=profile,
+            out=out,
+            as_json=as_json,
+            **about_measured,
+        )
+        return
+    measured_commands.refuse_stray(**about_measured)
+    if scenario is None:
+        from scenarios import InputError
+
+        raise InputError("give a scenario to execute and simulate, or --measured DIR")
     from sim.profiles import load_profile
     from studies import bench_options, results
     from studies.validation import validate as check
@@ -194,6 +225,18 @@ app.command()(measuring_commands.quality)
 
 
 app.command()(measuring_commands.acceptance)
+
+
+app.add_typer(profile_commands.import_app, name="import")
+
+
+app.command()(profile_commands.profiles)
+
+
+app.command()(launch_commands.from_vllm)
+
+
+app.command()(launch_commands.from_sglang)
 
 
 @app.command()

@@ -93,7 +93,12 @@ def composed(wanted: Shipped) -> OperatorProfile:
         name=wanted.name,
         created=CREATED,
     )
-    profile = silicon_constants.applied(profile, silicon_constants.constants_of(ENGINE))
+    return with_constants(profile, ENGINE)
+
+
+def with_constants(profile: OperatorProfile, engine: str) -> OperatorProfile:
+    """With what no table holds of an engine: constants that were fitted to public measured points, and jumps as they then are."""
+    profile = silicon_constants.applied(profile, silicon_constants.constants_of(engine))
     return profile.model_copy(update={"jumps": jumps(list(profile.tokens.values()))})
 
 

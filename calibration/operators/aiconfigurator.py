@@ -30,6 +30,8 @@ from calibration.operators.tables import (
     Origin,
 )
 from scenarios.errors import InputError, unknown
+from scenarios.hardware import CATALOG as HARDWARE
+from scenarios.hardware import HardwareSpec
 
 PACKAGE = "aiconfigurator-core"
 TESTED = "0.12.0"
@@ -41,7 +43,6 @@ SYSTEMS = {"H100": "h100_sxm", "H200": "h200_sxm", "B200": "b200_sxm", "A100-80G
 """The package's name of a device of the catalog."""
 
 _GEMM_BYTES = {"bfloat16": 2.0, "fp8": 1.0, "fp8_block": 1.0, "nvfp4": 0.5}
-_ALL_REDUCE_MODES = {"graph": ("graph",), "eager": ("eager",)}
 
 
 def systems_folder() -> Path:
@@ -107,6 +108,31 @@ def _load(folder: str | None, system: str, engine: str, version: str | None) -> 
     )
 
 
+def hardware_of(system: str, folder: Path | str | None = None) -> HardwareSpec:
+    """The catalog's device, or one from the package's own sheet where the catalog does not have it.
+
+    Raises:
+        InputError: no such system.
+    """
+    root = Path(folder) if folder is not None else systems_folder()
+    for name, known in SYSTEMS.items():
+        if system in (name, known):
+            return HARDWARE[name]
+    path = root / f"{system}.yaml"
+    if not path.is_file():
+        raise InputError(f"{root}: {unknown('system', system, sorted(p.stem for p in root.glob('*.yaml')))}")
+    sheet = yaml.safe_load(path.read_text(encoding="utf-8"))
+    gpu, node = sheet["gpu"], sheet.get("node", {})
+    flops = {k.removesuffix("_tc_flops"): float(v) for k, v in gpu.items() if k.endswith("_tc_flops")}
+    return HardwareSpec(
+        name=system,
+        memory_bytes=float(gpu["mem_capacity"]),
+        memory_bandwidth=float(gpu["mem_bw"]),
+        flops={k: v for k, v in flops.items() if k in ("bfloat16", "fp8", "int8")},
+        link_bandwidth=float(node["intra_node_bw"]) if node.get("intra_node_bw") else None,
+    )
+
+
 def version_key(name: str) -> tuple[tuple[int, int], ...]:
     """Sorts `1.3.0rc20` after `1.3.0rc10` and before `1.3.0`, and `0.5.6.post2` after `0.5.6`."""
     ranks = {"dev": -3, "rc": -2, "post": 1}
@@ -116,7 +142,8 @@ def version_key(name: str) -> tuple[tuple[int, int], ...]:
 
 class _Reader:
     def __init__(self, root: Path, system: str, engine: str, version: str | None) -> None:
-        sheet = yaml.safe_load((root / f"{system}.yaml").read_text(encoding="utf-8"))["gpu"]
+        whole = yaml.safe_load((root / f"{system}.yaml").read_text(encoding="utf-8"))
+        sheet, self._link = whole["gpu"], float(whole.get("node", {}).get("intra_node_bw", 0.0))
         self._bandwidth = float(sheet["mem_bw"])
         self._flops = {k.removesuffix("_tc_flops"): float(v) for k, v in sheet.items() if k.endswith("_tc_flops")}
         self._data, self._root, self._engine, self._version = root / "data" / system, root, engine, version
@@ -224,6 +251,9 @@ class _Reader:
         columns = Columns.parquet(path, file, (*sizes, "moe_dtype", "distribution", "latency"), {"kernel_source": ""})
         hidden, inter, count, active, tp, ep, tokens = (columns.ints(name) for name in sizes)
         ns = columns.nanoseconds("latency", MILLISECOND)
+        plain = columns.words("moe_dtype") == "bfloat16"
+        work = 6e9 * (tokens * active * hidden * inter / (tp * ep))[plain] / self._flops["bfloat16"]
+        check_unit(file, "experts in bfloat16", ns[plain], work, "milliseconds")
         origin = self._origin("moe", "experts", file)
         groups: dict[tuple[Any, ...], list[int]] = {}
         keys = (hidden, inter, count, active, tp, columns.words("moe_dtype"), columns.words("distribution"))
@@ -248,6 +278,9 @@ class _Reader:
         columns = Columns.parquet(path, file, ("num_gpus", "message_size", "latency"), {"backend": "graph"})
         ranks, size = columns.ints("num_gpus"), columns.ints("message_size")
         ns, mode = columns.nanoseconds("latency", MILLISECOND), columns.words("backend")
+        if self._link:
+            sent = 4e9 * (ranks - 1.0) / ranks * size / self._link
+            check_unit(file, "all-reduces", ns, sent, "milliseconds")
         found: dict[tuple[int, str], Line] = {}
         for word, rows in _by(mode):
             for n in np.unique(ranks[rows]).tolist():

@@ -29,13 +29,15 @@ def without_spikes(grid: Grid) -> tuple[Grid, tuple[str, ...]]:
     for i, j in np.argwhere(np.isfinite(grid.ns)).tolist():
         right = grid.ns[i, j + 1] if j + 1 < ns.shape[1] else np.nan
         below = grid.ns[i + 1, j] if i + 1 < ns.shape[0] else np.nan
-        if not max(right, below) * SPIKE < grid.ns[i, j]:  # also where either was not measured
+        more = float(np.maximum(right, below))
+        if not more * SPIKE < grid.ns[i, j]:  # also where either was not measured
             continue
-        left = ns[i, j - 1] if j else right
-        ns[i, j] = min(max(left, 0.0) / 2 + right / 2, below)
+        ns[i, j] = min(
+            right if not j else np.interp(grid.across[j], grid.across[[j - 1, j + 1]], [ns[i, j - 1], right]), below
+        )
         names.append(
             f"{grid.origin.file}, row {int(grid.rows[i, j])}: {grid.origin.operator} at ({int(grid.down[i])}, {int(grid.across[j])}) "
-            f"takes {grid.ns[i, j] / 1e3:.1f} us, more work {max(right, below) / 1e3:.1f} us: left out"
+            f"takes {grid.ns[i, j] / 1e3:.1f} us, more work {more / 1e3:.1f} us: left out"
         )
     return Grid(grid.origin, grid.down, grid.across, ns, grid.rows), tuple(names)
 

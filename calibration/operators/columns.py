@@ -120,6 +120,8 @@ def check_unit(file: str, what: str, ns: Floats, floor_ns: Floats, unit: str) ->
     Raises:
         InputError: the median share is impossible.
     """
+    if not len(ns):
+        return
     large = floor_ns >= min(20_000.0, float(np.quantile(floor_ns, 0.9)))
     share = float(np.median(ns[large] / floor_ns[large]))
     if not LEAST_SHARE <= share <= MOST_SHARE:

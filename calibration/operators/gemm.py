@@ -51,7 +51,7 @@ def gemm_curve(table: Gemm, n: int, k: int) -> GemmCurve:
     corner = table.ns[:, at_n][:, :, at_k]
     weights = np.outer(weight_n, weight_k)
     used = weights > 0
-    known = np.isfinite(corner[:, used]).all(axis=1)
+    known = np.asarray(np.isfinite(corner[:, used]).all(axis=1))
     last = int(np.flatnonzero(known)[-1]) if known.any() else -1
     lost = np.flatnonzero(~known[: last + 1])
     # Nothing above some m: that much did not fit the memory of the machine. Single points within are told by their neighbours.

@@ -10,7 +10,6 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,7 +101,7 @@ class OperatorTables:
     gemm: by precision. prefill, decode: by shape of one rank. experts: whole blocks of routed experts over tokens.
     all_reduce: by (ranks, mode), over bfloat16 elements; mode is `graph` or `eager`. quantize: by operator
     (`quantize`, `scale`), `down` is m and `across` is k: static scaling of activations to fp8, and finding the scale first.
-    mixed_call: prompts and decodes of a step are one attention call of the engine.
+    notes: what has to be said of every profile composed of these.
     """
 
     system: str
@@ -130,10 +129,3 @@ def digest(*columns: NDArray[np.float64] | NDArray[np.int64]) -> str:
     for column in columns:
         hashed.update(np.ascontiguousarray(column).tobytes())
     return hashed.hexdigest()[:16]
-
-
-def slopes(x: Floats, y: Floats) -> Floats:
-    """Rise a unit between neighbours."""
-    return np.array(
-        [(d - b) / (c - a) for (a, c), (b, d) in zip(pairwise(x.tolist()), pairwise(y.tolist()), strict=True)]
-    )

@@ -1,0 +1,214 @@
+"""The commands about cost profiles: making one from what others measured, and what the shipped ones are worth."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from studies import terminal
+from studies.options import Json
+
+if TYPE_CHECKING:
+    from sim.profiles import AnyProfile
+
+import_app = typer.Typer(
+    help="Make a cost profile from what others measured.", no_args_is_help=True, rich_markup_mode=None
+)
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the measurements.")]
+Model = Annotated[str, typer.Option(metavar="NAME", help="A model of the catalog, or a Hugging Face config.json.")]
+Out = Annotated[Path, typer.Option(metavar="FILE", help="The profile's file.")]
+Degree = Annotated[int, typer.Option("--tp", metavar="N", min=1, help="Tensor-parallel degree.")]
+
+
+@import_app.command()
+def aiconfigurator(
+    system: Annotated[str, typer.Option(metavar="NAME", help="The device: H200, h200_sxm, rtx_pro_6000_server, ...")],
+    model: Model,
+    out: Out,
+    engine: Annotated[str, typer.Option(metavar="NAME", help="vllm, sglang or trtllm.")] = "vllm",
+    version: Annotated[
+        str | None, typer.Option(metavar="X.Y.Z", help="The engine's version that was measured; default: the newest.")
+    ] = None,
+    dtype: Annotated[str, typer.Option(metavar="NAME", help="Of weights and GEMMs: bfloat16, fp8.")] = "bfloat16",
+    kv_dtype: Annotated[str, typer.Option(metavar="NAME", help="Of the KV cache: bfloat16, fp8.")] = "bfloat16",
+    tp: Degree = 1,
+    expert_skew: Annotated[
+        str | None, typer.Option(metavar="NAME", help="How tokens spread over experts: balanced, power_law_1.01, ...")
+    ] = None,
+    fitted: Annotated[
+        bool,
+        typer.Option("--fitted/--data-sheet", help="With the host constants fitted to public points, or without any."),
+    ] = True,
+    tables: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The package's `systems` folder, if not the installed one.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """From the operator tables of aiconfigurator-core.
+
+    Needs the extra `profiles`."""
+    from calibration.operators.aiconfigurator import hardware_of, load_tables
+    from calibration.operators.compose import EXPERT_SKEW, compose
+    from calibration.shipped_profiles import with_constants
+    from studies.profile_list import model_of
+
+    _check(out)
+    profile = compose(
+        load_tables(system, engine, version, tables),
+        model_of(model),
+        hardware=hardware_of(system, tables),
+        tensor_parallel_size=tp,
+        dtype=dtype,
+        kv_dtype=kv_dtype,
+        expert_skew=expert_skew or EXPERT_SKEW,
+        name=out.stem,
+    )
+    if fitted:
+        profile = with_constants(profile, engine)
+    _write(profile, out, as_json)
+
+
+@import_app.command()
+def llmservingsim(
+    folder: Folder,
+    model: Model,
+    out: Out,
+    tp: Degree = 1,
+    capture_sizes: Annotated[
+        str, typer.Option(metavar="N,N", help="Tokens at which the engine has captured graphs; default: it runs eager.")
+    ] = "",
+    as_json: Json = False,
+) -> None:
+    """From a kernel bundle of LLMServingSim.
+
+    dense, attention, per_sequence, moe, skew and meta.yaml."""
+    from calibration.operators.llmservingsim import read_bundle
+    from studies.profile_list import model_of
+
+    _check(out)
+    sizes = _numbers(capture_sizes, "--capture-sizes")
+    _write(read_bundle(folder, model_of(model), tensor_parallel_size=tp, capture_sizes=sizes), out, as_json)
+
+
+@import_app.command()
+def vidur(
+    folder: Folder,
+    model: Model,
+    hardware: Annotated[str, typer.Option(metavar="NAME", help="The device that was measured: A100-80G, H100, ...")],
+    out: Out,
+    tp: Degree = 1,
+    as_json: Json = False,
+) -> None:
+    """From Vidur's profiling CSV.
+
+    compute/*/mlp.csv, attention.csv and network/*."""
+    from calibration.operators.vidur import read_vidur
+    from studies.profile_list import hardware_of, model_of
+
+    _check(out)
+    profile = read_vidur(folder, model_of(model), hardware_of(hardware), tensor_parallel_size=tp)
+    _write(profile, out, as_json)
+
+
+@import_app.command()
+def steps(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="iteration, prefill and decode counts, elapsed_ms; CSV.")
+    ],
+    model: Annotated[str, typer.Option(metavar="NAME", help="The model's name.")],
+    out: Out,
+    dtype: Annotated[str, typer.Option(metavar="NAME", help="Of the weights.")] = "bfloat16",
+    kv_dtype: Annotated[str, typer.Option(metavar="NAME", help="Of the KV cache.")] = "bfloat16",
+    device: Annotated[str, typer.Option(metavar="NAME", help="The device that ran it.")] = "cuda",
+    input_tokens: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Tokens of every prompt; default: as the log shows.")
+    ] = None,
+    block_size: Annotated[int, typer.Option(metavar="N", min=1, help="Tokens of a KV block.")] = 16,
+    as_json: Json = False,
+) -> None:
+    """From the step log of a served engine.
+
+    Contexts are reconstructed from its counts."""
+    from calibration.step_log import fit_log, read_iterations
+
+    _check(out)
+    profile = fit_log(
+        read_iterations(file),
+        name=out.stem,
+        model=model,
+        dtype=dtype,
+        kv_dtype=kv_dtype,
+        device=device,
+        input_tokens=input_tokens,
+        block_size=block_size,
+    )
+    _write(profile, out, as_json)
+
+
+def profiles(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="All that stands behind this one, or a file.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(metavar="NAME", help="Only of this model.")] = None,
+    hardware: Annotated[str | None, typer.Option(metavar="NAME", help="Only of this device.")] = None,
+    dtype: Annotated[str | None, typer.Option(metavar="NAME", help="Only of this precision.")] = None,
+    tp: Annotated[int | None, typer.Option(metavar="N", min=1, help="Only of this tensor-parallel degree.")] = None,
+    as_json: Json = False,
+) -> None:
+    """List the shipped cost profiles.
+
+    Domain, error and provenance; with NAME, one of them in full."""
+    from studies import profile_list
+
+    if name is not None:
+        from sim.profiles import load_profile
+
+        profile = load_profile(name)
+        if as_json:
+            terminal.print_json(json.loads(profile.model_dump_json()))
+            return
+        terminal.show_tables(profile_list.tables(profile))
+        return
+    wanted = {
+        "model": profile_list.model_of(model).name if model else None,
+        "hardware": profile_list.hardware_of(hardware).name if hardware else None,
+        "dtype": {"bf16": "bfloat16"}.get(dtype or "", dtype),
+        "tensor_parallel_size": tp,
+    }
+    found = profile_list.rows(wanted)
+    if as_json:
+        terminal.print_json({"profiles": found})
+        return
+    terminal.show_tables([profile_list.list_table(found)])
+
+
+def _check(out: Path) -> None:
+    from scenarios.errors import InputError
+
+    if out.is_dir():
+        raise InputError(f"--out {out}: this is a folder; a profile is a file")
+
+
+def _numbers(text: str, option: str) -> tuple[int, ...]:
+    from scenarios.errors import InputError
+
+    try:
+        return tuple(sorted({int(part) for part in text.split(",") if part.strip()}))
+    except ValueError:
+        raise InputError(f"{option}: found {text!r}, allowed: whole numbers with commas between them") from None
+
+
+def _write(profile: AnyProfile, out: Path, as_json: bool) -> None:
+    from studies.profile_list import tables
+
+    out.parent.mkdir(parents=True, exist_ok=True)
+    profile.save(out)
+    if as_json:
+        terminal.print_json(json.loads(profile.model_dump_json()) | {"file": str(out)})
+        return
+    terminal.show_tables(tables(profile)[:1])
+    terminal.say(f"wrote {out}")

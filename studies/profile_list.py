@@ -1,0 +1,126 @@
+"""The profiles that come with the package: a list with what each is worth, and one with all that stands behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from scenarios.hardware import HardwareSpec
+from scenarios.models import ModelSpec
+from sim.operator_profile import OperatorProfile
+from sim.profiles import AnyProfile, load_profile, shipped_profiles
+from studies.tables import Table, number, percent, profile_table
+
+
+def rows(wanted: Mapping[str, str | int | None]) -> list[dict[str, Any]]:
+    """One row a shipped profile that has all of the wanted values (None: any); text is compared without case.
+
+    cv_error: mean over operators (or over steps) of the mean absolute error of rows that were predicted without themselves.
+    """
+    found = []
+    for name in shipped_profiles():
+        row = _row(name, load_profile(name))
+        if all(value is None or str(row[key]).lower() == str(value).lower() for key, value in wanted.items()):
+            found.append(row)
+    return found
+
+
+def _row(name: str, profile: AnyProfile) -> dict[str, Any]:
+    domain, errors = profile.domain, {k: e.mape for k, e in profile.cv_error.items() if e.observations}
+    composed = isinstance(profile, OperatorProfile)
+    if not composed:
+        errors = {k: v for k, v in errors.items() if k == "all"} or errors
+    return {
+        "name": name,
+        "kind": "operators" if composed else "steps",
+        "model": profile.model,
+        "hardware": profile.hardware if isinstance(profile, OperatorProfile) else profile.source.device,
+        "dtype": profile.dtype,
+        "kv_dtype": profile.kv_dtype,
+        "tensor_parallel_size": profile.tensor_parallel_size if isinstance(profile, OperatorProfile) else 1,
+        "engine": profile.engine if isinstance(profile, OperatorProfile) else "servetwin",
+        "cv_error": sum(errors.values()) / len(errors) if errors else None,
+        "cv_worst": max(errors, key=lambda k: errors[k]) if errors else None,
+        "domain": domain.model_dump(),
+        "jumps": len(profile.jumps),
+    }
+
+
+def list_table(found: list[dict[str, Any]]) -> Table:
+    """For the terminal."""
+    short = {"bfloat16": "bf16", "float32": "fp32"}
+    cells = [
+        (
+            row["name"], row["hardware"], short.get(row["dtype"], row["dtype"]), str(row["tensor_parallel_size"]), row["engine"],
+            percent(row["cv_error"]), number(row["domain"]["tokens"]["max"]),
+            f"{row['domain']['decode_sequences']['max']:,} x {row['domain']['decode_context']['max']:,}",
+        )
+        for row in found
+    ]  # fmt: skip
+    head = ("profile", "hardware", "dtype", "TP", "engine", "CV error", "tokens", "decodes x context")
+    note = (
+        f"{len(found)} profiles. CV error: mean over operators of rows predicted without themselves. tokens, decodes and contexts: "
+        "the largest measured. In a scenario: cost: {profile: NAME}, or {profile: auto}."
+    )
+    return Table("Shipped profiles", head, cells, note)
+
+
+def tables(profile: AnyProfile) -> list[Table]:
+    """All that stands behind one profile."""
+    if not isinstance(profile, OperatorProfile):
+        return [profile_table(profile)]
+    domain = profile.domain
+    errors = [
+        (name, str(e.observations), percent(e.mape), percent(e.signed_mean, signed=True), percent(e.p90), percent(e.worst, signed=True))
+        for name, e in profile.cv_error.items()
+    ]  # fmt: skip
+    spans = [
+        (what, f"{r.min:,} to {r.max:,}")
+        for what, r in (
+            ("tokens of a step", domain.tokens), ("tokens of a chunk", domain.prefill_query),
+            ("cached before it", domain.prefill_context), ("decodes", domain.decode_sequences),
+            ("context of a decode", domain.decode_context), ("sampled rows", domain.sampled),
+        )
+    ]  # fmt: skip
+    sources = [(p.operator, f"{p.rows:,}" if p.rows else "none", p.hash or "roofline") for p in profile.provenance]
+    files = sorted({f"{p.source} ({p.version}{f', {p.licence}' if p.licence else ''})" for p in profile.provenance})
+    constants = [(c.name, f"{c.value:g} {c.unit}".strip(), c.basis) for c in profile.constants]
+    why = "\n".join(f"{c.name}: {c.why}" for c in profile.constants)
+    falls = [(f"{j.kind} at {j.tokens_from} to {j.tokens_to} tokens", f"{j.ns / 1e6:.3g} ms") for j in profile.jumps]
+    about = (
+        f"{profile.model} in {profile.dtype}, KV in {profile.kv_dtype}, on {profile.tensor_parallel_size} x {profile.hardware} "
+        f"with {profile.engine}; composed {profile.created}"
+    )
+    return [
+        Table(f"Profile {profile.name}", ("operator, predicted without itself", "rows", "MAPE", "mean error", "p90", "worst"), errors, about),
+        Table("Domain", ("", "measured"), spans),
+        Table("Operators", ("", "rows", "hash"), sources, "\n".join(files)),
+        Table("Constants", ("", "value", "basis"), constants, why),
+        Table("Dips and leaps", ("", "by"), falls, "Where measured tables fall or leap with more tokens; nothing is ironed out."),
+        Table("Not modelled", ("",), [(text,) for text in profile.not_modelled]),
+    ]  # fmt: skip
+
+
+def model_of(name: str) -> ModelSpec:
+    """A model of the catalog, or of a Hugging Face config.json.
+
+    Raises:
+        InputError: neither.
+    """
+    from pathlib import Path
+
+    from scenarios import models
+    from scenarios.hf_config import read_config
+
+    return read_config(Path(name)) if Path(name).exists() else models.model(name)
+
+
+def hardware_of(name: str) -> HardwareSpec:
+    """A device of the catalog.
+
+    Raises:
+        InputError: no such device.
+    """
+    from scenarios import hardware
+
+    return hardware.hardware(name)
