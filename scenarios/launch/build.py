@@ -179,6 +179,10 @@ def take_precision(a: Assembly, model: LaunchedModel) -> tuple[str, str]:
             "engine.dtype", model.precision, origin=a.settings["model"].origin, text=f"checkpoint {a.value('model')}"
         )
         a.not_modelled.pop("quantization", None)
+    elif "quantization" in a.not_modelled and (measured := _by_weights(a, model.spec)):
+        a.take("engine.dtype", measured, a.log.weights_gib[0] if a.log else None)
+        flag, _ = a.not_modelled.pop("quantization")
+        a.notes.append(f"{flag} does not say how many bits weights have; {measured} is what their memory comes to")
     elif dtype is not None and dtype.value != "auto":
         a.take("engine.dtype", dtype.value, dtype)
     weights = a.fields.get("engine", {}).get("dtype", "bfloat16")
@@ -189,12 +193,25 @@ def take_precision(a: Assembly, model: LaunchedModel) -> tuple[str, str]:
     return weights, kv if kv != "auto" else weights if BYTES[weights] >= 2 else "bfloat16"
 
 
+def _by_weights(a: Assembly, model: ModelSpec) -> str | None:
+    """The precision whose weights are as large as those that the log saw loaded."""
+    if a.log is None or not a.log.weights_gib:
+        return None
+    tp = a.value("tensor_parallel_size", 1)
+    off = {
+        dtype: abs(a.log.weights_gib[0].value * GIB * tp / model.weight_bytes(dtype) - 1)
+        for dtype in ("bfloat16", "fp8", "int4")
+    }
+    nearest = min(off, key=lambda dtype: off[dtype])
+    return nearest if off[nearest] < 0.15 else None
+
+
 def take_parallel(a: Assembly, router: str, model: ModelSpec) -> None:
     """Devices of one engine, and engines beside each other with the router that the engine's own balancing is."""
     if a.value("tensor_parallel_size", 1) != 1:
         a.take_setting("tensor_parallel_size")
     given = a.settings.get("replicas")
-    if given is not None and given.value > 1:
+    if given is not None and given.value != 1:
         a.take("replicas", given.value, given)
         if router != "round_robin":
             a.take("router", router, origin="default", text=f"{a.engine} sends a request to the engine with the fewest")
@@ -209,7 +226,8 @@ def check_memory(a: Assembly, model: ModelSpec, weights: str, kv: str) -> None:
     if a.log is None or {"pipeline-parallel-size", "pp-size", "cpu-offload-gb"} & a.not_modelled.keys():
         return
     tp = a.value("tensor_parallel_size", 1)
-    if a.log.weights_gib:
+    drafts = "speculation" in a.settings or {"speculative-config", "speculative-algorithm"} & a.not_modelled.keys()
+    if a.log.weights_gib and not drafts:
         loaded = a.log.weights_gib[0]
         expected = model.weight_bytes(weights) / tp / GIB
         if not 0.85 <= loaded.value / expected <= 1.2:
@@ -221,7 +239,7 @@ def check_memory(a: Assembly, model: ModelSpec, weights: str, kv: str) -> None:
     if a.log.kv_gib and a.log.kv_tokens and model.tensor_parallel_sizes().count(tp):
         each = a.log.kv_gib[0].value * GIB / min(g.value for g in a.log.kv_tokens)
         expected = model.kv_bytes_per_token(kv, tp)
-        if not 0.93 <= each / expected <= 1.08 and "speculation" not in a.settings:
+        if not 0.93 <= each / expected <= 1.08 and not drafts:
             said = f"a token's KV of {model.name} in {kv} takes {expected:,.0f} bytes on a device"
             against = f"{a.log.kv_gib[0].text!r} and {a.log.kv_tokens[0].text!r} are {each:,.0f} (log)"
             used = "the log's number of tokens is used; check the model and engine.kv_cache_dtype"

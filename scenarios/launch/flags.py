@@ -85,6 +85,7 @@ def changes(effect: str, names: str, kind: Kind = "value", unless: Sequence[str]
 
 _INTEGER = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*([kKmMgGtT]?)")
 _DECIMAL = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_MOST = 2**53
 _BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -93,7 +94,11 @@ def integer(text: str) -> int:
     found = _INTEGER.fullmatch(text.strip().replace(",", ""))
     if found is None or ("." in found[1] and (not found[2] or found[2] in _BINARY)):
         raise ValueError("a whole number is needed, such as 4096, 4k (4,000) or 4K (4,096)")
-    return round(float(found[1]) * _DECIMAL[found[2]]) if found[2] in _DECIMAL else int(found[1]) * _BINARY[found[2]]
+    factor = _BINARY.get(found[2]) or _DECIMAL[found[2]]
+    value = round(float(found[1]) * factor) if "." in found[1] else int(found[1]) * factor
+    if abs(value) > _MOST:
+        raise ValueError("this is beyond what any engine counts")
+    return value
 
 
 def number(text: str) -> float:

@@ -12,6 +12,9 @@ from scenarios.models import CATALOG
 _ACCEPTANCE = 0.6
 """Share of drafts that stands, until somebody measures: a launch cannot say it."""
 
+_FOUND = 0.5
+"""Probability that a look-up finds drafts, until somebody measures."""
+
 _HEADS = (
     "drafts by heads that were trained for the model: fewer steps a token, larger steps; n-gram look-up and draft models are "
     "modelled (engine.speculation)"
@@ -34,9 +37,9 @@ def take_speculation(a: Assembly) -> None:
     k = config.get("num_speculative_tokens", 1)
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
         raise InputError(f"{given.text}: num_speculative_tokens: found {k!r}, but a whole number above 0 is needed")
-    own: dict[str, Any] = {"k": k, "acceptance": _ACCEPTANCE}
+    own: dict[str, Any] = {"k": k}
     if method == "ngram":
-        own = {"method": "ngram", **own, "found": 0.5}
+        own = {"method": "ngram", **own}
     elif method in ("", "draft_model") and isinstance(drafter, str) and _catalogued(drafter):
         own = {"method": "draft", **own, "draft_model": _catalogued(drafter)}
     elif method in ("", "draft_model"):
@@ -50,10 +53,11 @@ def take_speculation(a: Assembly) -> None:
     if isinstance(above, int) and above > 0:
         own["off_above"] = above
     a.take("engine.speculation", own, given)
-    a.notes.append(
-        f"which share of drafts stands is not in a launch: acceptance {_ACCEPTANCE} is assumed; measure it "
-        "(servetwin acceptance) and write it into engine.speculation"
-    )
+    unsaid = "a launch does not say which share of drafts stands; measure it: servetwin acceptance"
+    a.take("engine.speculation.acceptance", _ACCEPTANCE, origin="assumed", text=unsaid)
+    if method == "ngram":
+        a.take("engine.speculation.found", _FOUND, origin="assumed", text="nor how often a text repeats itself")
+    a.notes.append(f"{unsaid}; {_ACCEPTANCE} is assumed in engine.speculation")
 
 
 def _catalogued(drafter: str) -> str | None:

@@ -41,7 +41,7 @@ class StartupLog:
     kv_gib: list[Given] = field(default_factory=list)
     weights_gib: list[Given] = field(default_factory=list)
     seen: list[str] = field(default_factory=list)
-    starts: int = 0
+    starts: int = 1
 
     def note(self, setting: str, value: Any, line: str) -> None:
         self.facts[setting] = Given(value, line, "log")
@@ -58,16 +58,16 @@ def _count(text: str) -> int:
     return int(text.replace(",", ""))
 
 
-def _begin(log: StartupLog, line: str) -> None:
-    """A start-up begins: what an earlier one in the same log said is forgotten."""
-    if log.kv_tokens or log.kv_gib:
-        log.__dict__.update(StartupLog(starts=log.starts).__dict__)
-    log.starts += log.starts == 0 or not log.seen
+def _begin(log: StartupLog) -> None:
+    """A start-up begins: what an earlier one in the same log said is forgotten, but for the machine that it ran on."""
+    if log.arguments.given or log.kv_tokens or log.kv_gib:
+        machine = {name: given for name, given in log.facts.items() if name == "platform"}
+        log.__dict__.update(StartupLog(facts=machine, devices=log.devices, starts=log.starts + 1).__dict__)
 
 
 def _version(log: StartupLog, match: re.Match[str], line: str) -> None:
     if "API server version" in line or "Initializing" not in line:
-        _begin(log, line)
+        _begin(log)
     log.version = match[1].lstrip("v")
 
 
@@ -112,7 +112,7 @@ def _engine_config(table: Table) -> Reader:
 def _arguments(table: Table, where: str, complete: bool, begins: bool = False) -> Reader:
     def read(log: StartupLog, match: re.Match[str], line: str) -> None:
         if begins:
-            _begin(log, line)
+            _begin(log)
         found = read_logged(table, pairs(match[1]), where, complete)
         log.arguments.given.update(found.given)
         log.arguments.not_modelled.update(found.not_modelled)
@@ -190,7 +190,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 def read_log(path: Path, table: Table) -> StartupLog:
-    """What a log states, read line by line; of several start-ups the last one that got to its KV memory counts.
+    """What a log states, read line by line; of several start-ups the last one counts.
 
     Raises:
         InputError: not readable, not text, empty, or without a line of this engine's start-up.
@@ -222,7 +222,6 @@ def read_log(path: Path, table: Table) -> StartupLog:
         raise InputError(
             f"{path}: no line of a {table.engine} start-up in {lines:,} lines (looked for {looked!r}); {hint}"
         )
-    log.starts = max(log.starts, 1)
     return log
 
 

@@ -67,6 +67,7 @@ def from_vllm(command: str, *, log: Path | None = None, options: Options | None 
     _take_kv(a, model, kv)
     build.take_parallel(a, "least_requests", model.spec)
     build.check_memory(a, model.spec, weights, kv)
+    _warn_of_budget(a, model)
     if a.log and a.log.starts > 1:
         a.notes.append(f"the log holds {a.log.starts} start-ups; the last one counts")
     return build.finish(
@@ -103,6 +104,22 @@ def _take_async(a: Assembly, version: str | None) -> None:
     a.take(
         "engine.async_scheduling", ahead, origin="default", text=f"vLLM {version or preset.partition('@')[2]} on GPUs"
     )
+
+
+def _warn_of_budget(a: Assembly, model: LaunchedModel) -> None:
+    """What vLLM refuses to start with and a simulation does not mind."""
+    budget, engine = a.value("max_num_batched_tokens"), a.fields["engine"]
+    if budget is None:
+        return
+    window = engine.get("max_model_len", model.spec.max_position_embeddings)
+    if budget < engine.get("max_num_seqs", 0):
+        a.notes.append(
+            f"vLLM does not start with max_num_batched_tokens {budget} below max_num_seqs {engine['max_num_seqs']}"
+        )
+    if not engine.get("enable_chunked_prefill", True) and budget < window:
+        a.notes.append(
+            f"vLLM does not start with max_num_batched_tokens {budget} below the window of {window} without chunked prefill"
+        )
 
 
 def _take_kv(a: Assembly, model: LaunchedModel, kv: str) -> None:

@@ -92,6 +92,26 @@ def test_of_several_start_ups_the_last_one_counts(vllm):
     assert any("2 start-ups" in note for note in launch.notes)
 
 
+def test_a_start_that_failed_before_it_had_memory_is_forgotten(vllm):
+    failed = VLLM_LOG[: VLLM_LOG.index("(EngineCore")].replace(
+        "'max_num_seqs': 256", "'max_num_seqs': 7, 'block_size': 32"
+    )
+    config = vllm(COMMAND, failed + VLLM_LOG, hardware="RTX-4090").scenario.engine_config()
+    assert (config.max_num_seqs, config.block_size) == (256, 16)
+
+
+def test_a_banner_beside_the_version_is_no_second_start(vllm):
+    banner = "(APIServer pid=1) INFO 03-22 [utils.py:297]  ▄▄ ▄█ █     █     █ ▀▄▀ █  version 0.19.0\n"
+    launch = vllm(COMMAND, banner + VLLM_LOG, hardware="RTX-4090")
+    assert (launch.version, launch.notes) == ("0.19.0", ())
+
+
+def test_weights_of_a_method_that_leaves_bits_open_are_known_by_their_memory(vllm):
+    log = VLLM_LOG.replace("quantization=None", "quantization=compressed-tensors").replace("14.99 GiB", "8.49 GiB")
+    launch = vllm(COMMAND, log, hardware="RTX-4090")
+    assert (launch.scenario.dtype, launch.not_modelled, launch.contradictions) == ("fp8", (), ())
+
+
 def test_engines_with_different_memories_are_told_and_the_smallest_is_taken(vllm):
     more = "(EngineCore_DP1 pid=9) INFO [kv_cache_utils.py:1286] GPU KV cache size: 41,376 tokens\n"
     launch = vllm(COMMAND + " -dp 2", VLLM_LOG + more, hardware="RTX-4090")

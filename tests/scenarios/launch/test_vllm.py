@@ -218,6 +218,8 @@ def test_the_file_says_where_everything_comes_from_and_that_the_workload_is_a_pl
         ("vllm serve Qwen/Qwen3-8B --max-model-len 1000000", ["--max-model-len 1000000", "positions"]),
         ("vllm serve Qwen/Qwen3-8B -tp 3", ["-tp 3", "KV heads"]),
         ("vllm serve Qwen/Qwen3-8B -tp $TP", ["-tp $TP", "variable"]),
+        ("vllm serve Qwen/Qwen3-8B -dp 0", ["-dp 0", "replicas"]),
+        ("vllm serve Qwen/Qwen3-8B --max-num-seqs 99999999999999999999", ["beyond"]),
         ("vllm serve $MODEL", ["$MODEL", "variable"]),
         ("vllm serve Qwen/Qwen3-8B --speculative-config '{\"k\": 1'", ["--speculative-config", "JSON", "single quotes"]),
         ("vllm serve Qwen/Qwen3-8B --speculative-config '{\"method\": \"ngram\", \"num_speculative_tokens\": 0}'", ["above 0"]),
@@ -234,6 +236,13 @@ def test_a_launch_that_cannot_be_is_refused_by_the_flag_that_says_so(refused, co
     message = refused(command)
     for part in named:
         assert part in message
+
+
+def test_what_the_engine_itself_would_refuse_is_told(vllm):
+    below = vllm("vllm serve Qwen/Qwen3-8B --max-num-batched-tokens 64 --max-num-seqs 256")
+    assert any("does not start" in note and "max_num_seqs" in note for note in below.notes)
+    whole = vllm("vllm serve Qwen/Qwen3-8B --no-enable-chunked-prefill --max-num-batched-tokens 512 --max-num-seqs 8")
+    assert any("does not start" in note and "window" in note for note in whole.notes)
 
 
 def test_a_device_must_be_named_by_somebody(refused):
