@@ -121,12 +121,13 @@ def _arguments(table: Table, where: str, complete: bool, begins: bool = False) -
 
 
 def _pairs_of_sglang(log: StartupLog, match: re.Match[str], line: str) -> None:
-    log.kv_tokens.append(Given(int(match[1]), line, "log"))
+    total = f"max_total_num_tokens={match[1]}"
+    log.kv_tokens.append(Given(int(match[1]), total, "log"))
     names = {"chunked_prefill_size": "chunked_prefill_size", "max_prefill_tokens": "max_prefill_tokens",
              "max_running_requests": "max_num_seqs", "context_len": "max_model_len"}  # fmt: skip
     for name, value in pairs(match[2].lstrip(", ")).items():
         if name in names and isinstance(value, int):
-            log.note(names[name], value, line)
+            log.note(names[name], value, f"{name}={value} beside {total}")
 
 
 def _seen(what: str) -> Reader:
