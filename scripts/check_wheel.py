@@ -25,6 +25,10 @@ def main() -> None:
         names = zipfile.ZipFile(wheel).namelist()
         expect(any(n.startswith("scenarios/library/") and n.endswith(".yaml") for n in names), "library scenarios ship")
         expect(any(n.startswith("calibration/profiles/") and n.endswith(".json") for n in names), "profiles ship")
+        composed = [
+            n for n in names if n.startswith("calibration/profiles/") and n.count("/") == 3 and n.endswith(".json")
+        ]
+        expect(len(composed) > 100, f"profiles of data-centre GPUs ship ({len(composed)})")
         expect(any(n.startswith("calibration/quality/") and n.endswith(".json") for n in names), "quality ships")
         expect("studies/texts/plain-english.txt" in names, "the text that quality is measured on ships")
         expect(not any(n.startswith(("tests/", "bench/", "scripts/")) for n in names), "tests do not ship")
@@ -40,6 +44,8 @@ def main() -> None:
         servetwin = str(environment / "bin" / "servetwin")
         result = json.loads(run(servetwin, "run", "demo", "--json", cwd=where))
         expect(result["completed"] > 0, f"the installed command simulates the demo ({result['completed']} requests)")
+        listed = json.loads(run(servetwin, "profiles", "--hardware", "H200", "--json", cwd=where))["profiles"]
+        expect(len(listed) > 20, f"the installed command lists the profiles of an H200 ({len(listed)})")
         schema = json.loads(run(servetwin, "schema", cwd=where))
         expect("properties" in schema, "the installed command prints the schema")
     print("1 passed, 0 failed")

@@ -1,0 +1,69 @@
+"""`servetwin import` and `servetwin profiles`: from tables to a file, and what is shipped."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import cli
+from sim.operator_profile import OperatorProfile
+from sim.profiles import load_profile, shipped_profiles
+from tests.calibration import synthetic_tables as toy
+
+
+def run(capsys, *arguments):
+    with pytest.raises(SystemExit) as ended:
+        cli.main([str(a) for a in arguments])
+    found = capsys.readouterr()
+    return ended.value.code, found.out, found.err
+
+
+IMPORT = ("import", "aiconfigurator", "--system", "toy", "--model")
+
+
+def test_import_writes_a_profile_that_loads(capsys, tmp_path):
+    root, out = toy.write(tmp_path / "systems"), tmp_path / "some" / "mine.json"
+    code, text, err = run(capsys, *IMPORT, "SmolLM2-135M", "--tables", root, "--out", out, "--data-sheet")
+    assert (code, f"wrote {out}" in err) == (0, True)
+    assert "gemm over m" in text
+    profile = load_profile(out)
+    assert isinstance(profile, OperatorProfile)
+    assert (profile.name, profile.model, profile.engine) == ("mine", "SmolLM2-135M", "vllm@1.0")
+    assert profile.host.step_ns == 0
+    code, text, _ = run(capsys, "profiles", out)
+    assert code == 0
+    assert "Not modelled" in text
+    assert "Constants" in text
+
+
+def test_import_refuses_before_it_writes(capsys, tmp_path):
+    root = toy.write(tmp_path / "systems", {"gemm": toy.with_value("latency", 5, float("nan"))})
+    code, _, err = run(capsys, *IMPORT, "SmolLM2-135M", "--tables", root, "--out", tmp_path / "x.json")
+    assert code == 2
+    assert "gemm_perf.parquet, row 5" in err
+    assert not (tmp_path / "x.json").exists()
+    code, _, err = run(capsys, *IMPORT, "SmolLM2-135M", "--tables", root, "--out", tmp_path)
+    assert (code, "this is a folder" in err) == (2, True)
+
+
+def test_profiles_lists_all_and_filters(capsys):
+    code, text, _ = run(capsys, "profiles", "--json")
+    found = json.loads(text)["profiles"]
+    assert code == 0
+    assert [row["name"] for row in found] == shipped_profiles()
+    code, text, _ = run(
+        capsys, "profiles", "--hardware", "h200", "--model", "llama-3.1-8b", "--dtype", "fp8", "--tp", 1, "--json"
+    )
+    (row,) = json.loads(text)["profiles"]
+    assert row["name"] == "h200/llama-3.1-8b-fp8-tp1"
+    assert row["domain"]["tokens"]["max"] == 32768
+    assert 0 < row["cv_error"] < 0.2
+
+
+def test_an_unknown_profile_is_refused_with_the_nearest(capsys):
+    code, _, err = run(capsys, "profiles", "h200/llama-3.1-8b-fp8-tp3")
+    assert code == 2
+    assert "did you mean 'h200/llama-3.1-8b-fp8-tp" in err
+    code, _, err = run(capsys, "profiles", "--hardware", "H20")
+    assert (code, "did you mean 'H200'" in err) == (2, True)
