@@ -8,24 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
 
 from calibration import validate as judged
 from calibration.measured.folder import Found, read_folder, same_load
 from calibration.measured.overhead import Overhead, fit_overhead, with_host_time
 from calibration.measured.run import MeasuredRun, as_seen
-from calibration.measured.source import MeasuredSource, load_source
+from calibration.measured.source import MeasuredSource, Steps, load_source
 from calibration.step_log import fit_log, read_iterations
-from scenarios.errors import InputError, one_message
-from scenarios.hardware import CATALOG as HARDWARE
-from scenarios.hardware import HardwareSpec
-from scenarios.hf_config import read_config
-from scenarios.models import CATALOG as MODELS
-from scenarios.models import ModelSpec
+from scenarios.errors import InputError, unknown
 from scenarios.schema import Scenario
 from scenarios.trace_options import TimeUnit
 from sim.cost import CostModel
+from sim.operator_profile import OperatorProfile
 from sim.profiles import AnyProfile, load_profile
+from studies.measured_engine import Engine, engine_of
 from studies.run import Progress, cost_of, profile_cost
 
 METRICS = (
@@ -36,17 +32,6 @@ METRICS = (
 SHIFTED = ("mean_ttft_ms", "mean_e2el_ms")
 SPREADS = (0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.25, 1.5)
 """Factors of the gaps between arrivals at which a load is simulated to express an error as a shift in load."""
-
-CONFIGS = ("model_config.json", "config.json")
-
-
-@dataclass(frozen=True)
-class Engine:
-    """What is simulated. lowest, highest: the ends of a KV capacity that nothing states, as scenarios; None where it is stated."""
-
-    scenario: Scenario
-    lowest: Scenario | None = None
-    highest: Scenario | None = None
 
 
 @dataclass
@@ -115,13 +100,13 @@ def validate_measured(
     name, source = load_source(serving, folder)
     found = read_folder(folder, unit=unit, only=only)
     source = _overridden(source, fit_rows, overhead_from, found, only)
-    engine = _engine(found, source, scenario, model, hardware)
+    engine = engine_of(found, source, scenario, model, hardware)
     fitted = _profile(found, source, engine.scenario, profile, fit_rows)
     setting = [found.runs[n] for n in source.overhead_from]
 
     def cost_with(step_ns: int) -> CostModel:
         if fitted is not None:
-            return profile_cost(with_host_time(fitted, step_ns), engine.scenario)
+            return _cost(with_host_time(fitted, step_ns), engine.scenario)
         if step_ns:
             raise InputError("--overhead-from needs measured step costs; give --profile, or a step log and --fit-rows")
         return cost_of(engine.scenario)
@@ -129,7 +114,7 @@ def validate_measured(
     def seen(run: MeasuredRun, step_ns: int) -> MeasuredRun:
         return _simulated(run, engine.scenario, cost_with(step_ns), source)
 
-    overhead = fit_overhead(setting, seen) if setting else Overhead()
+    overhead = fit_overhead(setting, seen) if setting else Overhead(client_ns=engine.client_ns)
     cost = cost_with(overhead.step_ns)
     loads = []
     groups = same_load(list(found.runs.values()))
@@ -146,20 +131,24 @@ def validate_measured(
     return Measured(found, name, engine, cost, fitted, overhead, loads, _not_modelled(found, source, cost, loads))
 
 
+def _cost(profile: AnyProfile, scenario: Scenario) -> CostModel:
+    if isinstance(profile, OperatorProfile):
+        from sim.operator_cost import OperatorCost
+
+        return OperatorCost(profile)
+    return profile_cost(profile, scenario)
+
+
 def _overridden(
     source: MeasuredSource, fit_rows: str | None, overhead_from: Sequence[str] | None, found: Found, only: Sequence[str]
 ) -> MeasuredSource:
     """The source with what the command line says instead."""
-    from calibration.measured.source import Steps
-
     changed: dict[str, Any] = {}
     if fit_rows is not None:
         changed["steps"] = (source.steps or Steps()).model_copy(update={"rows": fit_rows})
     if overhead_from is not None:
         for run in overhead_from:
             if run not in found.runs:
-                from scenarios.errors import unknown
-
                 raise InputError(f"--overhead-from: {unknown('run', run, found.runs)}")
         changed["overhead_from"] = tuple(overhead_from)
     elif missing := [run for run in source.overhead_from if run not in found.runs]:
@@ -168,74 +157,6 @@ def _overridden(
             raise InputError(f"{where}, but there is no such run")
         raise InputError(f"{where}, so --only must name them too, or give --overhead-from")
     return source.model_copy(update=changed)
-
-
-def _engine(
-    found: Found, source: MeasuredSource, scenario: Scenario | None, model: str | None, hardware: str | None
-) -> Engine:
-    """The scenario to simulate: the given one, or one made of what files, source and options say."""
-    stated: dict[str, Any] = {}
-    for run in found.runs.values():
-        stated |= run.engine
-    given = {} if scenario is None else scenario.engine.model_dump(mode="json", exclude_unset=True)
-    fields = {**source.engine, **stated, **given}
-    run = next(iter(found.runs.values()))
-    data: dict[str, Any] = {
-        "name": found.folder.name,
-        "model": model or (scenario.model if scenario else None) or source.model or _model(found, run),
-        "hardware": hardware or (scenario.hardware if scenario else None) or source.hardware or _hardware(run),
-        "workload": {"requests": 1, "arrivals": "all_at_once", "input": 1, "output": 1},
-    }
-    if scenario is not None:
-        data |= {"cost": scenario.cost, "replicas": scenario.replicas, "router": scenario.router}
-    for what in ("model", "hardware"):
-        if data[what] is None:
-            raise InputError(f"{found.folder}: nothing in it says which {what} ran; give --{what} NAME, or a scenario")
-
-    def build(**more: Any) -> Scenario:
-        try:
-            return Scenario.model_validate(data | {"engine": fields | more}, context={"base": None})
-        except ValidationError as error:
-            inside, problem = one_message(error, data | {"engine": fields | more})
-            raise InputError(f"{found.folder}: {inside or 'scenario'}: {problem}") from None
-
-    whole = build()
-    if "num_gpu_blocks" in fields or whole.hardware.kv_cache_bytes is not None:
-        return Engine(whole)
-    low, high = _capacity(whole)
-    return Engine(whole, build(num_gpu_blocks=low), build(num_gpu_blocks=high))
-
-
-def _capacity(scenario: Scenario) -> tuple[int, int]:
-    """Fewest and most KV blocks that memory holds where no log states them: what neither weights nor KV get (activations,
-    graphs, the runtime) is between a third of the sheet's figure and twice it."""
-    reserve = scenario.hardware.reserve_bytes
-    found = []
-    for factor in (2.0, 1.0 / 3.0):
-        sheet = HardwareSpec(**{**_fields(scenario.hardware), "reserve_bytes": reserve * factor})
-        found.append(scenario.engine.resolve(scenario.model, sheet).num_gpu_blocks)
-    return found[0], found[1]
-
-
-def _fields(spec: HardwareSpec) -> dict[str, Any]:
-    return {name: getattr(spec, name) for name in spec.__dataclass_fields__}
-
-
-def _model(found: Found, run: MeasuredRun) -> ModelSpec | str | None:
-    """The model of a config file in the folder, or the one that the run names."""
-    for name in CONFIGS:
-        if (found.folder / name).is_file():
-            return read_config(found.folder / name)
-    said = run.stated.get("model") or run.stated.get("model_id") or ""
-    plain = said.rsplit("/", 1)[-1].lower()
-    return next((known for known in MODELS if known.lower() == plain), None)
-
-
-def _hardware(run: MeasuredRun) -> HardwareSpec | str | None:
-    """The catalog's device that the run names, the longest name that fits."""
-    said = "".join(c for c in run.stated.get("hardware", "").lower() if c.isalnum())
-    fits = [name for name in HARDWARE if "".join(c for c in name.lower() if c.isalnum()) in said and name != "cpu"]
-    return max(fits, key=len, default=None)
 
 
 def _profile(
@@ -385,8 +306,8 @@ def _name(runs: Sequence[MeasuredRun]) -> str:
     first, last = min(run.name for run in runs), max(run.name for run in runs)
     alike = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
     common = first[:alike].rstrip("_-. ")
-    rate = f"{runs[0].rate:.3g} requests/s" if np.isfinite(runs[0].rate) else f"{len(runs[0])} requests at once"
-    return f"{common or first}, {rate}"
+    rate = f"{runs[0].rate:.3g}/s" if np.isfinite(runs[0].rate) else f"{len(runs[0])} at once"
+    return f"{common or first} ({rate})"
 
 
 def _not_modelled(found: Found, source: MeasuredSource, cost: CostModel, loads: Sequence[Load]) -> list[str]:

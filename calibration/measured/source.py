@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError
 
 from calibration.measured import sources
+from scenarios import serving_profile
 from scenarios.documents import mapping, read_text
 from scenarios.errors import InputError, one_message, unknown
 from scenarios.fields import Section
@@ -34,7 +35,8 @@ class MeasuredSource(Section):
     """A data source. What the command line gives wins over it, and what the files state over what it assumes.
 
     recognise: files by which a folder is known to be of this source.
-    engine: fields of a scenario's engine section. model, hardware: as in a scenario.
+    serving: a serving profile, by name or file, that holds the engine's settings. engine: fields of a scenario's engine section
+        beside it, or instead. model, hardware: as in a scenario.
     ready_check: the client sent its first prompt once before the run, so the run's own first request may find it cached.
     overhead_from: runs on which the terms between step log and client are set; those are not validated.
     """
@@ -43,6 +45,7 @@ class MeasuredSource(Section):
     recognise: Annotated[tuple[str, ...], Field(strict=False)] = ()
     model: str | None = None
     hardware: str | dict[str, Any] | None = None
+    serving: str | None = None
     engine: dict[str, Any] = Field(default_factory=dict)
     ready_check: bool = False
     steps: Steps | None = None
@@ -57,16 +60,24 @@ def shipped_sources() -> list[str]:
 def load_source(named: str | Path | None, folder: Path) -> tuple[str | None, MeasuredSource]:
     """Name and contents of the source that is named, stands beside the data, or is recognised by it; an empty one if none is.
 
+    Args:
+        named: a source or a serving profile, by name or file; a serving profile takes the place of the source's own.
+
     Raises:
         InputError: there is none of that name, or it is wrong.
     """
     names = shipped_sources()
     if named is not None:
-        if Path(named).is_file():
-            return Path(named).stem, _parse(read_text(Path(named)), str(named))
-        if str(named) not in names:
-            raise InputError(unknown("measured source", str(named), names) + f", or a file such as {BESIDE}")
-        return str(named), _shipped(str(named))
+        file = Path(named)
+        if file.is_file() and set(mapping(read_text(file), str(file))) <= set(MeasuredSource.model_fields):
+            return file.stem, _parse(read_text(file), str(file))
+        if str(named) in names:
+            return str(named), _shipped(str(named))
+        if not file.is_file() and str(named) not in serving_profile.names():
+            both = sorted({*names, *serving_profile.names()})
+            raise InputError(f"--serving: {unknown('profile', str(named), both)}, or a file such as {BESIDE}")
+        name, source = load_source(None, folder)
+        return name, source.model_copy(update={"serving": str(named)})
     if (folder / BESIDE).is_file():
         return folder.name, _parse(read_text(folder / BESIDE), str(folder / BESIDE))
     for name in names:

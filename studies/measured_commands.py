@@ -1,0 +1,105 @@
+"""`servetwin validate --measured DIR`: its options, and what it does with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+import typer
+
+from studies import terminal
+
+Measured = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Compare runs that a real engine served: LLMServingSim's layout, vllm bench serve JSON, or CSV.",
+    ),
+]
+Model = Annotated[str | None, typer.Option(metavar="NAME", help="With --measured: which model ran.")]
+Hardware = Annotated[str | None, typer.Option(metavar="NAME", help="With --measured: on what it ran.")]
+Serving = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME|FILE", help="With --measured: what the files do not say (engine flags, ...); else measured.yaml."
+    ),
+]
+FitRows = Annotated[
+    str | None,
+    typer.Option(metavar="A:B", help="With --measured: fit step costs on these iterations of its step log (6219:)."),
+]
+OverheadFrom = Annotated[
+    str | None,
+    typer.Option(metavar="RUN,RUN", help="With --measured: set client and host overhead on these runs; none: no such."),
+]
+Only = Annotated[str | None, typer.Option(metavar="RUN,RUN", help="With --measured: read these runs only.")]
+Unit = Annotated[
+    str | None, typer.Option(metavar="UNIT", help="With --measured: of times in CSV whose column does not say it.")
+]
+
+
+def refuse_stray(**given: Any) -> None:
+    """Options that mean nothing without --measured.
+
+    Raises:
+        InputError: names the first that was given.
+    """
+    from scenarios import InputError
+
+    for name, value in given.items():
+        if value is not None:
+            raise InputError(f"--{name.replace('_', '-')}: is about measured runs; give --measured DIR with it")
+
+
+def validate(
+    folder: Path,
+    scenario: str | None,
+    *,
+    overrides: list[str],
+    seed: int | None,
+    profile: str | None,
+    model: str | None,
+    hardware: str | None,
+    serving: str | None,
+    fit_rows: str | None,
+    overhead_from: str | None,
+    only: str | None,
+    time_unit: str | None,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Simulates the runs of a folder and says how far off that is."""
+    import scenarios
+    from scenarios import InputError
+    from scenarios.trace_options import TimeUnit
+    from studies import measured_report
+    from studies.measured import validate_measured
+
+    if time_unit is not None and time_unit not in get_args(TimeUnit):
+        raise InputError(f"--time-unit: found {time_unit}, allowed: {', '.join(get_args(TimeUnit))}")
+    if scenario is None and overrides:
+        raise InputError(
+            "--set: overrides a scenario's fields; give the scenario, or a --serving file with engine fields"
+        )
+    loaded = None if scenario is None else scenarios.load(scenario, overrides=overrides, seed=seed)
+    if out is not None:
+        measured_report.check_target(out)
+    with terminal.progress_bar() as tell:
+        found = validate_measured(
+            folder, loaded, model=model, hardware=hardware, profile=profile, serving=serving, fit_rows=fit_rows,
+            overhead_from=None if overhead_from is None else _names(overhead_from), only=_names(only or ""),
+            unit=time_unit, progress=tell,  # type: ignore[arg-type]
+        )  # fmt: skip
+    if out is not None:
+        measured_report.write(found, out)
+        terminal.say(f"wrote {out}")
+    if as_json:
+        terminal.print_json(measured_report.to_dict(found))
+        return
+    terminal.show_tables(measured_report.report_tables(found), [measured_report.sentence(found)])
+
+
+def _names(listed: str) -> list[str]:
+    """Names of a comma-separated option, each once; none for an empty text or `none`."""
+    names = [name.strip() for name in listed.split(",") if name.strip()]
+    return [] if names in ([], ["none"]) else list(dict.fromkeys(names))

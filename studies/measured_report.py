@@ -1,0 +1,260 @@
+"""What a validation against measured runs says: as JSON, as tables, as a page; worst cells first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from calibration import validate as judged
+from scenarios.errors import InputError
+from studies import html, results, tables
+from studies.measured import Load, Measured
+from studies.tables import Table
+
+DECISIVE = (
+    *(f"{stat}_{name}_ms" for stat in ("mean", "p50") for name in ("ttft", "tpot", "itl", "e2el")),
+    "output_throughput",
+    "request_throughput",
+)
+"""Metrics that decide the verdict; tails are reported beside them."""
+
+WORST = 10
+_VERDICT = {
+    "pass": "every mean and median is within 5 % or the spread of the repeats",
+    "fail": "a mean or median is off by more than 5 % and the spread of the repeats",
+    "void": "repeats of a load differ by more than 10 % in a mean or median, so the measurement cannot tell",
+}
+
+
+def verdict(found: Measured) -> judged.Verdict:
+    """`fail` if a mean or median of a load fails, else `void` if one is void, else `pass`."""
+    return judged.overall([row for load in found.loads for row in load.rows], DECISIVE)
+
+
+def worst(found: Measured) -> list[tuple[str, judged.OutcomeRow]]:
+    """Load and row of the largest errors."""
+    cells = [(load.name, row) for load in found.loads for row in load.rows]
+    return sorted(cells, key=lambda cell: -abs(cell[1].error))[:WORST]
+
+
+def to_dict(found: Measured) -> dict[str, Any]:
+    """JSON-able. `outcome` has the rows of every load, largest errors first; errors are signed fractions, noise unsigned."""
+    scenario = found.engine.scenario
+    rows = [
+        row._asdict() | {"load": load.name} | _interval(load, row.metric) for load in found.loads for row in load.rows
+    ]
+    return {
+        "measured": str(found.found.folder),
+        "layout": found.found.layout,
+        "source": found.source,
+        "model": scenario.model.name,
+        "hardware": scenario.hardware.name,
+        "engine": _engine(found),
+        "kv_blocks": _kv_blocks(found),
+        "cost": found.cost.name,
+        "profile": None if found.profile is None else found.profile.hash(),
+        "cost_errors": {} if found.profile is None else {k: e.model_dump() for k, e in found.profile.cv_error.items()},
+        "overhead": found.overhead.to_dict(),
+        "verdict": verdict(found),
+        "outcome": sorted(rows, key=lambda row: -abs(float(row["error"]))),
+        "loads": {load.name: _load(load) for load in found.loads},
+        "ignored_files": list(found.found.ignored),
+        "not_modelled": found.not_modelled,
+    }
+
+
+def _load(load: Load) -> dict[str, Any]:
+    return {
+        "requests": len(load.runs[0]),
+        "rate": load.runs[0].rate,
+        "arrivals": load.runs[0].origin,
+        "repeats": [run.name for run in load.runs],
+        "validated": list(load.simulated),
+        "by_run": {name: [row._asdict() for row in rows] for name, rows in load.by_run.items()},
+        "matched": {name: match._asdict() for name, match in load.matched.items()},
+        "shift_in_load": load.shift,
+        "few_samples": load.few,
+    }
+
+
+def _interval(load: Load, metric: str) -> dict[str, Any]:
+    return {"simulated_at_kv_ends": list(load.interval[metric])} if metric in load.interval else {}
+
+
+def _engine(found: Measured) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return asdict(found.engine.scenario.engine_config())
+
+
+def _kv_blocks(found: Measured) -> dict[str, Any]:
+    blocks = found.engine.scenario.engine_config().num_gpu_blocks
+    lowest, highest = found.engine.lowest, found.engine.highest
+    if lowest is None or highest is None:
+        return {"blocks": blocks, "stated": True}
+    ends = [scenario.engine_config().num_gpu_blocks for scenario in (lowest, highest)]
+    return {"blocks": blocks, "stated": False, "between": ends}
+
+
+def sentence(found: Measured) -> str:
+    """What came of it, in words."""
+    load, row = worst(found)[0]
+    decisive = [(name, row) for name, row in _cells(found) if row.metric in DECISIVE]
+    said = ""
+    if decisive:
+        name, largest = max(decisive, key=lambda cell: abs(cell[1].error))
+        said = f"Largest error of a mean or median: {tables.label(largest.metric)} {tables.percent(largest.error, signed=True)}"
+        said += f" ({name}){_spread(largest)}. "
+    said += f"Worst cell of all: {tables.label(row.metric)} {tables.percent(row.error, signed=True)} ({load}){_spread(row)}. "
+    judgement = verdict(found)
+    return f"{said}Verdict: {judgement} ({_VERDICT[judgement]})."
+
+
+def _cells(found: Measured) -> list[tuple[str, judged.OutcomeRow]]:
+    return [(load.name, row) for load in found.loads for row in load.rows]
+
+
+def _spread(row: judged.OutcomeRow) -> str:
+    return "" if row.noise is None else f", where repeats differ by {tables.percent(row.noise)}"
+
+
+def report_tables(found: Measured) -> list[Table]:
+    """For people: the worst cells, then each load, then what it rests on."""
+    return [
+        _worst_table(found),
+        *(_load_table(load) for load in found.loads),
+        _matched_table(found),
+        *_capacity_tables(found),
+        _basis_table(found),
+    ]
+
+
+def _worst_table(found: Measured) -> Table:
+    cells = [
+        (f"{tables.label(row.metric)}, {name}", tables.percent(row.error, signed=True), tables.percent(row.noise))
+        for name, row in worst(found)
+    ]
+    return Table("Worst cells", ("", "error", "noise"), cells)
+
+
+def _load_table(load: Load) -> Table:
+    cells = [
+        (
+            tables.label(row.metric),
+            tables.number(row.live),
+            tables.number(row.simulated),
+            tables.percent(row.error, signed=True),
+            tables.percent(row.noise),
+            row.verdict,
+        )
+        for row in sorted(load.rows, key=lambda row: -abs(row.error))
+    ]
+    note = f"{len(load.runs[0]):,} requests, arrivals as {load.runs[0].origin}; validated: {', '.join(load.simulated)}"
+    if len(load.runs) > 1:
+        note += f"; noise: largest difference among {', '.join(run.name for run in load.runs)}"
+    else:
+        note += "; one run, so nobody knows its noise"
+    if load.few:
+        note += (
+            f"\n{len(load.few)} tails rest on few requests of the run; they are those of the same requests simulated"
+        )
+    head = ("", "measured", "simulated", "error", "noise", "verdict")
+    return Table(load.name, head, cells, note)
+
+
+def _matched_table(found: Measured) -> Table:
+    cells = []
+    for load in found.loads:
+        for name, match in load.matched.items():
+            key = {"TTFT": "mean_ttft_ms", "E2E": "mean_e2el_ms"}.get(name)
+            shift = "" if key is None or key not in load.shift else _shift(load.shift[key])
+            cells.append(
+                (
+                    f"{name}, {load.name}",
+                    f"{match.requests:,}",
+                    tables.percent(match.mape),
+                    tables.number(match.pearson_r),
+                    shift,
+                )
+            )
+    note = "load: so much more load gives the simulation the measured mean; a dash beyond -33 % to +43 %"
+    return Table("Request by request", ("", "n", "MAPE", "r", "error as load"), cells, note)
+
+
+def _shift(value: float | None) -> str:
+    return tables.DASH if value is None else tables.percent(value, signed=True)
+
+
+def _capacity_tables(found: Measured) -> list[Table]:
+    """Both ends of a KV capacity that nothing states."""
+    if found.engine.lowest is None or found.engine.highest is None:
+        return []
+    low, high = (s.engine_config().num_gpu_blocks for s in (found.engine.lowest, found.engine.highest))
+    cells = [
+        (f"{tables.label(metric)}, {load.name}", tables.number(ends[0]), tables.number(ends[1]))
+        for load in found.loads
+        for metric, ends in load.interval.items()
+        if metric in DECISIVE
+    ]
+    note = (
+        "nothing states the KV capacity: what is beside weights takes between twice and a third of the sheet's reserve"
+    )
+    return [Table("KV capacity", ("", f"{low:,} blocks", f"{high:,} blocks"), cells, note)]
+
+
+def _basis_table(found: Measured) -> Table:
+    """What the prediction rests on: settings, step costs, constants."""
+    scenario, overhead = found.engine.scenario, found.overhead
+    config = scenario.engine_config()
+    cells = [
+        ("layout", found.found.layout),
+        ("model and hardware", f"{scenario.model.name} on {scenario.hardware.name}"),
+        ("engine", f"{config.max_num_batched_tokens:,} batched tokens, {config.max_num_seqs} sequences"),
+        ("KV memory", f"{config.num_gpu_blocks:,} blocks of {config.block_size}"),
+        ("step costs", found.cost.name),
+    ]
+    if found.profile is not None:
+        log = found.profile.source.details.get("rows") if hasattr(found.profile, "source") else None
+        cells += [("rows of the step log", log)] if log else []
+        if "all" in found.profile.cv_error:
+            errors = found.profile.cv_error["all"]
+            cells.append(
+                ("step costs, cross-validated", f"MAPE {tables.percent(errors.mape)} of {errors.observations:,}")
+            )
+    if overhead.runs:
+        cells += [
+            ("host time per step (constant)", f"{overhead.step_ns / 1e6:.3g} ms"),
+            ("client and server (constant)", f"{overhead.client_ns / 1e6:.3g} ms on TTFT"),
+            ("constants set on", ", ".join(overhead.runs)),
+        ]
+    note = "Not modelled: " + "; ".join(found.not_modelled)
+    if found.found.ignored:
+        note += f"\nFiles without a run: {', '.join(found.found.ignored)}"
+    return Table("What it rests on", ("", ""), cells, note)
+
+
+FILES = ("measured.json", "report.html")
+
+
+def check_target(folder: Path) -> None:
+    """Raises InputError if nothing can be written to `folder`, or would be lost among other files there."""
+    results.check_parent(folder)
+    if folder.is_file():
+        raise InputError(f"--out {folder}: a file, but a result is a folder")
+    if folder.is_dir() and (others := sorted(path.name for path in folder.iterdir() if path.name not in FILES)):
+        raise InputError(f"--out {folder}: holds {others[0]}, which is no part of a result; give a new folder")
+
+
+def write(found: Measured, folder: Path) -> Path:
+    """Writes measured.json and report.html into a folder."""
+    check_target(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "measured.json").write_text(results.dumps(to_dict(found)) + "\n", encoding="utf-8")
+    section = html.Section("", sentence(found), (), report_tables(found), ())
+    page = html.Page(
+        f"{found.found.folder.name}: simulated against measured",
+        f"{found.engine.scenario.model.name} on {found.engine.scenario.hardware.name}",
+        [section],
+        [("Scenario", found.engine.scenario.to_yaml())],
+    )
+    return html.write(page, folder / "report.html")
