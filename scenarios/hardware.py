@@ -131,6 +131,8 @@ CATALOG: dict[str, HardwareSpec] = {
         _gpu("L40S", 44.4, 0.864e12, 362e12, 733e12, 1.2, (32e9, _PCIE)),  # PCIe 4.0 x16
         # Reserve from a public vLLM run: 90 % of 25.25 GB, less 16.06 GB of weights and 2,588 blocks of 16 tokens.
         _gpu("RTX-4090", 25250627584 / GIB, 1.008e12, 165e12, 330e12, 0.5, (32e9, _PCIE), reserve_bytes=1.24e9),
+        # PCIe 5.0 x16; two cards' all-reduces (13 us, then 36 GB/s) from the public hardware sheet of LLMServingSim's profiler.
+        _gpu("RTX-PRO-6000", 101976440832 / GIB, 1.792e12, 503.8e12, 1007.6e12, 1.8, (45e9, 13e-6)),
         # One core of a server CPU with AVX2, and 4 GiB of KV as vLLM gives it on CPUs. Fixed, so that results do not
         # depend on the machine that simulates; what a real one takes is measured by calibration.
         HardwareSpec(

@@ -12,6 +12,7 @@ from sim.operator_profile import DecodeAttention, MixedAttention, PrefillAttenti
 from sim.profile_parts import Errors
 
 Parts = tuple[DecodeAttention, PrefillAttention, MixedAttention | None, dict[str, Errors]]
+MOST_CONTEXTS = 32
 _HALVINGS = 2
 """Points put between two measured chunk lengths where a parabola bends: 2 ** this - 1."""
 
@@ -77,15 +78,12 @@ def over_contexts(table: NumberTable) -> NumberTable:
     are left out. Contexts in between lie on straight lines; the largest is the one that every chunk length has.
     """
     chunk, key = table.numbers["prefill_chunk"], table.numbers["prefill_key"]
-    keys = np.unique(key[chunk > 0])
     longest = float(chunk.max(initial=0.0))
     alone = np.flatnonzero(chunk == 0)
     whole = table.take(alone)
     columns = {name: [whole.numbers[name]] for name in ("prefill_chunk", "n_decode", "kv_decode", "time_us")}
     contexts, lines = [np.zeros(len(alone))], list(whole.lines)
-    wanted = (
-        np.unique(np.concatenate([[0.0], np.floor(keys[keys + longest / 2 <= keys[-1]])])) if len(keys) else np.zeros(1)
-    )
+    wanted = _contexts(np.unique(key[chunk > 0]), longest)
     for q, n, k in sorted(
         {
             (a, b, c)
@@ -104,6 +102,16 @@ def over_contexts(table: NumberTable) -> NumberTable:
         lines += [table.lines[int(rows[0])]] * len(wanted)
     numbers = {name: np.concatenate(parts) for name, parts in columns.items()}
     return NumberTable(table.path, numbers | {"kv_prefill": np.concatenate(contexts)}, {}, lines)
+
+
+def _contexts(keys: Floats, longest: float) -> Floats:
+    """Contexts at which every chunk length can be read off, at most about as many as a doubling grid has."""
+    reachable = np.unique(np.floor(keys[keys + longest / 2 <= keys.max(initial=0.0)]))
+    if len(reachable) > MOST_CONTEXTS:
+        spread = np.geomspace(max(1.0, reachable[0]), reachable[-1], MOST_CONTEXTS)
+        reachable = np.unique(reachable[np.searchsorted(reachable, spread).clip(max=len(reachable) - 1)])
+    found: Floats = np.unique(np.concatenate([[0.0], reachable]))
+    return found
 
 
 def _rows(table: NumberTable, which: np.ndarray[tuple[int], np.dtype[np.bool_]], what: str) -> NumberTable:

@@ -45,6 +45,13 @@ def check_shape(path: Path, meta: Mapping[str, Any], model: ModelSpec, degrees: 
     )
 
 
+def states_rank(meta: Mapping[str, Any], model: ModelSpec, degree: int) -> bool:
+    """Whether the stated shape is what one rank of this degree holds of the model."""
+    effective = meta.get("engine_effective")
+    stated = effective.get("hf_overrides") if isinstance(effective, Mapping) else None
+    return isinstance(stated, Mapping) and not _differences(stated, model, degree)
+
+
 def _differences(stated: Mapping[str, Any], model: ModelSpec, degree: int) -> list[str]:
     whole = {
         "num_attention_heads": model.num_heads,

@@ -35,7 +35,7 @@ import numpy as np
 import yaml
 
 from calibration.operators.bundle_attention import attention_parts, over_contexts
-from calibration.operators.bundle_checks import check_bandwidth, check_shape
+from calibration.operators.bundle_checks import check_bandwidth, check_shape, states_rank
 from calibration.operators.bundle_terms import ELEMENTWISE, LINEARS, ONCE, in_ns, padded, take_saved, token_terms
 from calibration.operators.curves import add, jumps, to_curve
 from calibration.operators.grids import errors_of, leave_one_out
@@ -151,12 +151,13 @@ def _read(root: Path, model: ModelSpec, size: int) -> Bundle:
     degrees = [int(degree) for degree in meta.get("tp_degrees") or [1]]
     folder = root / f"tp{size}"
     if not folder.is_dir():
-        if size not in degrees or (len(degrees) > 1 and size > 1):
+        flat = not any((root / f"tp{degree}").is_dir() for degree in degrees)
+        if size not in degrees or not (flat and (size == 1 or states_rank(meta, model, size))):
             raise InputError(
                 f"{root}: measured at tensor_parallel_size {', '.join(map(str, degrees))}, but {size} is asked for and there is "
                 f"no folder tp{size}; profile it, or ask for one of these"
             )
-        folder = root / "tp1" if (root / "tp1").is_dir() and size == 1 else root
+        folder = root
     check_shape(root / "meta.yaml", meta, model, degrees)
     dense = read_numbers(
         folder / "dense.csv", words=["layer"], counts=["tokens"], times=["time_us"], key=["layer", "tokens"]

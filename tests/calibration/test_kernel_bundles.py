@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from calibration.operators.llmservingsim import read_bundle
+from scenarios.errors import InputError
 from serving.plan import StepShape
 from sim.operator_cost import OperatorCost
 from sim.operator_profile import OperatorProfile
@@ -204,3 +205,15 @@ def test_a_profile_says_where_its_numbers_come_from(tmp_path: Path) -> None:
         "bfloat16",
         "vllm@0.19.0",
     )
+
+
+def test_tables_beside_meta_are_of_the_rank_that_it_states(tmp_path: Path) -> None:
+    write_bundle(tmp_path, tp_degrees=[1, 2], engine_effective={"hf_overrides": shape_of(MODEL, 2)})
+    (tmp_path / "hardware.yaml").write_text(
+        "measured: {interconnect: {npus: 2, samples: [{bytes: 2048, us: 10}, {bytes: 1048576, us: 50}]}}"
+    )
+    assert read_bundle(tmp_path, MODEL, tensor_parallel_size=2).tensor_parallel_size == 2
+    write_bundle(tmp_path, tp_degrees=[1, 2], engine_effective={"hf_overrides": shape_of(MODEL)})
+    assert read_bundle(tmp_path, MODEL).tensor_parallel_size == 1
+    with pytest.raises(InputError, match="no folder tp2"):
+        read_bundle(tmp_path, MODEL, tensor_parallel_size=2)

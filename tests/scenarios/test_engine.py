@@ -21,7 +21,7 @@ Build = Callable[..., Scenario]
 @pytest.mark.parametrize(
     ("device", "seqs", "budget"),
     [("H100", 1024, 8192), ("H200", 1024, 8192), ("B200", 1024, 8192), ("A100-80G", 256, 2048), ("L40S", 256, 2048),
-     ("RTX-4090", 256, 2048), ("cpu", 128, 2048)],
+     ("RTX-4090", 256, 2048), ("RTX-PRO-6000", 1024, 8192), ("cpu", 128, 2048)],
 )  # fmt: skip
 def test_preset_resolves_batches_as_vllm_does(build: Build, device: str, seqs: int, budget: int) -> None:
     config = build(hardware=device).engine_config()
