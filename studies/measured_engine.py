@@ -102,8 +102,9 @@ def _model(found: Found, run: MeasuredRun) -> ModelSpec | str | None:
         if (found.folder / name).is_file():
             return read_config(found.folder / name)
     said = run.stated.get("model") or run.stated.get("model_id") or ""
-    plain = said.rsplit("/", 1)[-1].lower()
-    return next((known for known in MODELS if known.lower() == plain), None)
+    plain = said.rstrip("/").rsplit("/", 1)[-1].lower() + "-"
+    fits = [known for known in MODELS if plain.startswith(known.lower() + "-")]  # Qwen3-30B-A3B-Instruct-2507
+    return max(fits, key=len, default=None)
 
 
 def _hardware(found: Found, run: MeasuredRun) -> HardwareSpec | str | None:
