@@ -83,28 +83,49 @@ def _extended(at: Array, values: Array) -> tuple[Array, Array]:
 
 
 class Box:
-    """A grid over any number of axes, multilinear inside and as at its border beyond it.
+    """A grid over four axes, multilinear inside and as at its border beyond it.
 
-    axes: one ascending sequence of points an axis. values: of their shape.
+    axes: one ascending sequence of points an axis. values: of their shape. The third coordinate is a count that comes again and
+    again: what it leaves of the grid is kept.
     """
 
     def __init__(self, axes: Sequence[Sequence[float]], values: Array) -> None:
-        self._axes = [list(axis) for axis in axes]
-        self._values = values.ravel().tolist()
-        self._strides = [int(np.prod(values.shape[i + 1 :], dtype=np.int64)) for i in range(values.ndim)]
+        self._first, self._second, counts, self._last = (list(axis) for axis in axes)
+        self._counts = np.asarray(counts, dtype=np.float64)
+        self._values = values
+        self._kept: dict[int, list[list[list[float]]]] = {}
 
-    def at(self, *place: float) -> float:
-        """The value at one place, a coordinate an axis."""
-        corners = [(0, 1.0)]
-        for axis, stride, x in zip(self._axes, self._strides, place, strict=True):
-            i = bisect_right(axis, x) - 1
-            if i < 0 or i >= len(axis) - 1 or x == axis[i]:
-                step = stride * min(max(i, 0), len(axis) - 1)
-                corners = [(at + step, weight) for at, weight in corners]
-            else:
-                share, low = (x - axis[i]) / (axis[i + 1] - axis[i]), stride * i
-                corners = [(at + low, weight * (1.0 - share)) for at, weight in corners] + [
-                    (at + low + stride, weight * share) for at, weight in corners
-                ]
-        values = self._values
-        return sum(values[at] * weight for at, weight in corners)
+    def at(self, first: float, second: float, count: int, last: float) -> float:
+        """The value at one place."""
+        grid = self._kept.get(count)
+        if grid is None:
+            grid = self._kept[count] = self._of(count)
+        i, x = _share(self._first, first)
+        j, y = _share(self._second, second)
+        k, z = _share(self._last, last)
+        found = []
+        for plane in (grid[i], grid[i + 1] if x else grid[i]):
+            row, other = plane[j], plane[j + 1] if y else plane[j]
+            a, b = (row[k], other[k])
+            if z:
+                a += z * (row[k + 1] - a)
+                b += z * (other[k + 1] - b)
+            found.append(a + y * (b - a))
+        return found[0] + x * (found[1] - found[0])
+
+    def _of(self, count: int) -> list[list[list[float]]]:
+        k, z = _share(self._counts.tolist(), count)
+        low = self._values[:, :, k]
+        found: list[list[list[float]]] = (low + z * (self._values[:, :, k + 1] - low) if z else low).tolist()
+        return found
+
+
+def _share(axis: list[float], x: float) -> tuple[int, float]:
+    """The point at or below x, and how much of the way to the next one x is: 0 at the ends of the axis and beyond."""
+    i = bisect_right(axis, x) - 1
+    if i < 0:
+        return 0, 0.0
+    if i >= len(axis) - 1:
+        return len(axis) - 1, 0.0
+    low = axis[i]
+    return i, (x - low) / (axis[i + 1] - low)

@@ -107,7 +107,9 @@ class OperatorCost:
         prefill, sequences, context, longest, sampled, _ = shape
         if not prefill:
             return self.decode_ns(sequences, context, longest)
-        tokens = shape.tokens
+        tokens = sequences
+        for query, _ in prefill:
+            tokens += query
         try:
             rows = self._token[tokens] + self._head[sampled]
         except IndexError:
@@ -120,20 +122,16 @@ class OperatorCost:
 
     def _prompts(self, prefill: tuple[tuple[int, int], ...]) -> float:
         """Attention of the chunks of a step, each but the first of more than a token less what they share."""
-        ns = self._shared_ns
-        longer = False
+        shared, ns, longer = self._shared_ns, 0.0, False
         for query, before in prefill:
-            chunk = self._chunk(query, before) - self._shared_ns
+            pairs = query * before + query * (query + 1) // 2
+            chunk = self._pair_ns * pairs + self._prefill.at(query, before) - shared
             if query > 1:
                 longer = True
             else:
                 chunk = min(chunk, self._decode.at(1, before))
             ns += chunk
-        return ns if longer else ns - self._shared_ns
-
-    def _chunk(self, query: int, context: int) -> float:
-        pairs = query * context + query * (query + 1) // 2
-        return self._pair_ns * pairs + self._prefill.at(query, context)
+        return ns + shared if longer else ns
 
     def _decodes(self, sequences: int, context: int, longest: int) -> float:
         """Attention of a step's decodes."""

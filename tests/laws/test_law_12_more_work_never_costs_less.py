@@ -142,7 +142,7 @@ def check_operators(cost: CostModel, shape: StepShape, more: int, but: tuple[str
         assert cost.step_ns(one) >= cost.step_ns(shape) - 2
 
 
-@law(400)
+@law(150)
 @given(operator_profiles(mixes=False), shapes(), st.integers(0, 30_000), st.integers(1, 5000))
 def test_operators_never_get_cheaper_with_more_work(
     profile: OperatorProfile, shape: StepShape, longest: int, more: int
@@ -151,7 +151,7 @@ def test_operators_never_get_cheaper_with_more_work(
     check_operators(OperatorCost(profile), shape, more)
 
 
-@law(300)
+@law(120)
 @given(operator_profiles(), shapes(), st.integers(1, 5000))
 def test_mixed_steps_never_get_cheaper_with_more_of_a_chunk_or_of_decodes(
     profile: OperatorProfile, shape: StepShape, more: int
@@ -166,7 +166,7 @@ def test_mixed_steps_never_get_cheaper_with_more_of_a_chunk_or_of_decodes(
         )
 
 
-@law(200)
+@law(80)
 @given(operator_profiles(dips=True), shapes(), st.integers(1, 5000))
 def test_dips_of_token_curves_are_all_that_makes_more_context_cheaper(
     profile: OperatorProfile, shape: StepShape, more: int

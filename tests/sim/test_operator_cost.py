@@ -153,7 +153,7 @@ def test_beyond_the_points_costs_go_on_with_the_slope_of_the_upper_half() -> Non
 # -- laws --------------------------------------------------------------------------------------------------------------
 
 
-@law(200)
+@law(80)
 @given(operator_profiles(), st.integers(1, 600), st.integers(0, 30_000), st.integers(0, 40_000), st.integers(1, 300))
 def test_leap_is_its_single_steps_and_lines_say_until_where(
     drawn: OperatorProfile, sequences: int, mean: int, longest: int, n: int
@@ -175,7 +175,7 @@ def test_leap_is_its_single_steps_and_lines_say_until_where(
             assert cost.decode_line(sequences, now, longest + i)[2] == until
 
 
-@law(200)
+@law(80)
 @given(operator_profiles(dips=True), st.lists(st.tuples(st.integers(1, 9000), st.integers(0, 30_000)), max_size=3),
        st.integers(0, 600), st.integers(0, 30_000), st.integers(0, 40_000))  # fmt: skip
 def test_terms_sum_to_the_step(
