@@ -11,6 +11,7 @@ import numpy as np
 
 from calibration import validate as judged
 from calibration.measured.folder import Found, read_folder, same_load
+from calibration.measured.llmservingsim import ScheduleGap, schedule_gap
 from calibration.measured.overhead import Overhead, fit_overhead, with_host_time
 from calibration.measured.run import MeasuredRun, as_seen
 from calibration.measured.source import MeasuredSource, Steps, load_source
@@ -18,6 +19,7 @@ from calibration.step_log import fit_log, read_iterations
 from scenarios.errors import InputError, unknown
 from scenarios.schema import Scenario
 from scenarios.trace_options import TimeUnit
+from serving.records import Records
 from sim.cost import CostModel
 from sim.operator_profile import OperatorProfile
 from sim.profiles import AnyProfile, load_profile
@@ -67,6 +69,8 @@ class Measured:
     overhead: Overhead
     loads: list[Load]
     not_modelled: list[str]
+    queues: ScheduleGap | None = None
+    """What ran and waited, tick by tick, where the run recorded it."""
 
 
 def validate_measured(
@@ -128,7 +132,17 @@ def validate_measured(
         raise InputError(
             f"{folder}: every run sets overhead, so none is left to validate; leave one out of --overhead-from"
         )
-    return Measured(found, name, engine, cost, fitted, overhead, loads, _not_modelled(found, source, cost, loads))
+    queues = _queues(found, engine.scenario, cost, source) if found.layout == "llmservingsim" else None
+    return Measured(
+        found, name, engine, cost, fitted, overhead, loads, _not_modelled(found, source, cost, loads), queues
+    )
+
+
+def _queues(found: Found, scenario: Scenario, cost: CostModel, source: MeasuredSource) -> ScheduleGap | None:
+    run = next(iter(found.runs.values()))
+    if not (found.folder / "timeseries.csv").is_file():
+        return None
+    return schedule_gap(found.folder, run, _records(run, scenario, cost, source))
 
 
 def _cost(profile: AnyProfile, scenario: Scenario) -> CostModel:
@@ -200,6 +214,14 @@ def _simulated(
     spread: float = 1.0,
 ) -> MeasuredRun:
     """The run's requests in the simulation, as a client sees them; row i is row i of the run."""
+    seen = as_seen(_records(run, scenario, cost, source, spread), name=run.name, before_ns=client_ns)
+    return seen.take(np.arange(1, len(seen))) if source.ready_check else seen
+
+
+def _records(
+    run: MeasuredRun, scenario: Scenario, cost: CostModel, source: MeasuredSource, spread: float = 1.0
+) -> Records:
+    """The run's requests in the simulation."""
     from sim.cluster import simulate
 
     sent = run.after_ready_check() if source.ready_check else run
@@ -213,8 +235,7 @@ def _simulated(
             f"{run.source}: {int((~records.finished).sum())} of {len(run)} requests cannot run in this engine{why}; its settings "
             f"are not those of the run"
         )
-    seen = as_seen(records, name=run.name, before_ns=client_ns)
-    return seen.take(np.arange(1, len(seen))) if source.ready_check else seen
+    return records
 
 
 def _load(

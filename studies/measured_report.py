@@ -58,6 +58,7 @@ def to_dict(found: Measured) -> dict[str, Any]:
         "verdict": verdict(found),
         "outcome": sorted(rows, key=lambda row: -abs(float(row["error"]))),
         "loads": {load.name: _load(load) for load in found.loads},
+        "queues": None if found.queues is None else found.queues._asdict(),
         "ignored_files": list(found.found.ignored),
         "not_modelled": found.not_modelled,
     }
@@ -124,9 +125,27 @@ def report_tables(found: Measured) -> list[Table]:
         _worst_table(found),
         *(_load_table(load) for load in found.loads),
         _matched_table(found),
+        *_queue_tables(found),
         *_capacity_tables(found),
         _basis_table(found),
     ]
+
+
+def _queue_tables(found: Measured) -> list[Table]:
+    """The schedule, apart from what steps cost: as much of it as the run recorded."""
+    gap = found.queues
+    if gap is None:
+        return []
+    cells = [
+        ("requests running, mean", tables.number(gap.mean_running), f"{tables.number(gap.running)} apart"),
+        ("requests waiting, mean", tables.number(gap.mean_waiting), f"{tables.number(gap.waiting)} apart"),
+        (
+            "all answered after (s)",
+            tables.number(gap.drained),
+            tables.percent(gap.simulated_drained / gap.drained - 1.0, signed=True),
+        ),
+    ]
+    return [Table(f"Queues, at {gap.ticks:,} ticks", ("", "measured", "simulated"), cells)]
 
 
 def _worst_table(found: Measured) -> Table:
