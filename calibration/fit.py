@@ -178,7 +178,8 @@ def _jumps(seen: Observations, ns: Column, dense: tuple[tuple[int, float], ...])
     scale[scale == 0] = 1.0
     lower = np.zeros(matrix.shape[1])
     lower[1 : len(at)] = -np.inf
-    free = lsq_linear(matrix / scale, np.ones(len(ns)), bounds=(lower, np.inf), lsmr_tol="auto").x / scale
+    with np.errstate(invalid="ignore"):  # SciPy multiplies 0 by infinity where a step of its solver hits no bound
+        free = lsq_linear(matrix / scale, np.ones(len(ns)), bounds=(lower, np.inf), lsmr_tol="auto").x / scale
     for j, rise in enumerate(free[1 : len(at)]):
         if rise < -0.03 * heights[j]:
             found.append(Jump(kind="dip", tokens_from=int(at[j]), tokens_to=int(at[j + 1]), ns=float(rise)))
