@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from scenarios.errors import check_name, misplaced
 from scenarios.fields import Section
@@ -21,6 +22,15 @@ from serving.speculation import METHODS
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16", "fp8", "int8", "int4"]
 KvDtype = Literal["auto", "float32", "bfloat16", "float16", "fp8", "int8"]
+
+
+class KvCapacity(NamedTuple):
+    """Tokens of KV that an engine holds: assumed, at least, at most, and why. Where it is stated all three are equal."""
+
+    tokens: int
+    low: int
+    high: int
+    basis: str
 
 
 LATER_FIELDS = (
@@ -146,11 +156,7 @@ class Engine(Section):
                 another vocabulary, a budget that cannot hold a row with its drafts.
         """
         preset = PRESETS[self.preset]
-        block_size = self.block_size or preset.block_size
-        defaults = preset.batch_of(hardware)
-        utilization = self.gpu_memory_utilization or preset.utilization_of(
-            hardware, self.max_num_batched_tokens or defaults[1]
-        )
+        block_size, defaults = self.block_size or preset.block_size, preset.batch_of(hardware)
         window = self.max_model_len or model.max_position_embeddings
         if window > model.max_position_embeddings:
             raise misplaced(
@@ -161,15 +167,12 @@ class Engine(Section):
         tp = self.tensor_parallel_size
         check_tensor_parallel(tp, *((model,) if draft is None else (model, draft)))
         if blocks is None:
-            sheet = hardware if preset.reserve_bytes is None else replace(hardware, reserve_bytes=preset.reserve_bytes)
-            blocks = kv_blocks(
-                model, sheet, self.weight_dtype, self.kv_dtype, utilization, block_size, draft, tp, preset.free_share
-            )
+            blocks = self.blocks_beside(model, hardware, preset.reserves_on(hardware)[1])
             capacity = (blocks - 1) * block_size
             if self.max_model_len is not None and capacity < window:
                 raise misplaced(
                     f"found {window}, but the KV memory of {hardware.name} beside {model.name} holds {capacity} tokens; "
-                    f"lower it, raise gpu_memory_utilization ({utilization:g}) or use a smaller kv_cache_dtype",
+                    f"lower it, raise gpu_memory_utilization ({self.utilization_on(hardware):g}) or use a smaller kv_cache_dtype",
                     "engine", "max_model_len",
                 )  # fmt: skip
             window = min(window, capacity)
@@ -212,6 +215,45 @@ class Engine(Section):
             batch_wait_timeout_iters=self.batch_wait_timeout_iters,
             batch_wait_max_tokens_ratio=self.batch_wait_max_tokens_ratio,
         )
+
+    def utilization_on(self, hardware: HardwareSpec) -> float:
+        """The share of the device's memory that the engine takes."""
+        preset = PRESETS[self.preset]
+        budget = self.max_num_batched_tokens or preset.batch_of(hardware)[1]
+        return self.gpu_memory_utilization or preset.utilization_of(hardware, budget)
+
+    def blocks_beside(self, model: ModelSpec, hardware: HardwareSpec, reserve_bytes: float) -> int:
+        """KV blocks, null block included, that memory holds beside such a reserve."""
+        preset = PRESETS[self.preset]
+        return kv_blocks(
+            model,
+            replace(hardware, reserve_bytes=reserve_bytes),
+            self.weight_dtype,
+            self.kv_dtype,
+            self.utilization_on(hardware),
+            self.block_size or preset.block_size,
+            self._draft_of(model),
+            self.tensor_parallel_size,
+            preset.free_share,
+        )
+
+    def kv_capacity(self, model: ModelSpec, hardware: HardwareSpec) -> KvCapacity:
+        """Tokens whose KV the engine holds, as far as that is known."""
+        config = self.resolve(model, hardware)
+        tokens = config.usable_blocks * config.block_size
+        if self.num_gpu_blocks is not None:
+            return KvCapacity(tokens, tokens, tokens, "as stated")
+        least, _, most = PRESETS[self.preset].reserves_on(hardware)
+        ends = []
+        for reserve in (most, least):
+            try:
+                ends.append((self.blocks_beside(model, hardware, reserve) - 1) * config.block_size)
+            except PydanticCustomError:  # nothing would be left
+                ends.append(0)
+        if ends[0] == ends[1]:
+            return KvCapacity(tokens, tokens, tokens, f"of fixed size on {hardware.name}")
+        basis = f"no log states it; activations, graphs and runtime may take {least / 1e9:.1f} to {most / 1e9:.1f} GB"
+        return KvCapacity(tokens, ends[0], ends[1], basis)
 
     def why_synchronous(self, hardware: HardwareSpec) -> str | None:
         """Why scheduling is synchronous whatever the scenario says, as in vLLM; None if it may be either."""

@@ -59,12 +59,26 @@ class Preset:
         seqs, budget = self.batches["large" if hardware.takes_large_batches else "small"]
         return seqs, self.huge_budget if self.huge_budget and hardware.memory_bytes >= 160 * GIB else budget
 
+    def reserves_on(self, hardware: HardwareSpec) -> tuple[float, float, float]:
+        """Bytes that neither weights nor KV get: least, assumed, most."""
+        if self.reserve_bytes is not None:  # the runtime alone: half of it, to that of a large group
+            return 0.5 * self.reserve_bytes, self.reserve_bytes, 2.5 * self.reserve_bytes
+        assumed = hardware.reserve_bytes
+        most = min(MOST_RESERVE, MOST_SHARE * hardware.memory_bytes)
+        return min(assumed, LEAST_RESERVE), assumed, max(assumed, most)
+
     def utilization_of(self, hardware: HardwareSpec, budget: int) -> float:
         """The default share of the memory where so many tokens may run in a step."""
         if not self.activation_bytes:
             return self.gpu_memory_utilization
         return round(1 - (GIB + self.activation_bytes * budget) / hardware.memory_bytes, 3)
 
+
+LEAST_RESERVE, MOST_RESERVE = 1.2e9, 6e9
+"""Bytes that neither weights nor KV get, where no log says. The least is what a server with 2,048 tokens a step left on one RTX
+4090; the most adds up what larger ones take: activations of 8,192 tokens and logits of 1,024 rows in float32, captured graphs,
+buffers of a tensor-parallel group and of attention, the runtime. Of a small device at most `MOST_SHARE`."""
+MOST_SHARE = 0.075
 
 _VLLM = {"large": (1024, 8192), "small": (256, 2048), "cpu": (128, 2048)}
 _AHEAD = {"async_scheduling": True}

@@ -2,7 +2,7 @@
 
 NOT_MODELLED = (
     "tokenisation, detokenisation and the network between client and engine",
-    "tensor, pipeline and expert parallelism; prefill and decode on separate machines",
+    "pipeline and expert parallelism; prefill and decode on separate machines",
     "host time that asynchronous scheduling hides: it changes when a step is decided, not what a step costs",
     "preemption by swapping, KV offloading to host memory",
     "LoRA adapters, multimodal inputs, sampling parameters, structured (grammar-guided) output, pooling models",
@@ -10,7 +10,7 @@ NOT_MODELLED = (
     "clock and power throttling, other load on the machine, failures",
 )
 
-BRIEFLY = "tokenisation, network, parallelism inside a replica, offloading, failures"
+BRIEFLY = "tokenisation, network, pipeline and expert parallelism, offloading, failures"
 """The first things to think of, where one line must do."""
 
 BEYOND = (

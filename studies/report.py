@@ -62,7 +62,7 @@ def cards(s: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Headline figures of a summary as `(value, label)`, KV capacity first."""
     ms, number = tables.milliseconds, tables.number
     found = [
-        (number(s["kv_capacity_tokens"]), "KV capacity, tokens"),
+        (number(s["kv_capacity_tokens"]), f"KV capacity, tokens{tables.between(s)}"),
         (number(s["kv_capacity_requests"]), "conversations that fit"),
         (ms(s["mean_ttft_ms"]), "mean TTFT"),
         (ms(s["mean_tpot_ms"]), "mean TPOT"),

@@ -229,6 +229,11 @@ def describe(
     price = scenario.prices.gpu_hour * config.tensor_parallel_size
     asked = {o.percentile for o in scenario.objectives if o.percentile is not None}
     figures = summary(records, sorted({*percentiles, *asked}), slo, config, usd_per_hour=price or None)
+    # What is executed has the blocks that it was given.
+    capacity = scenario.engine.kv_capacity(scenario.model, scenario.hardware) if way == "simulate" else None
+    held = figures["kv_capacity_tokens"]
+    figures["kv_capacity_tokens_low"] = held if capacity is None else capacity.low
+    figures["kv_capacity_tokens_high"] = held if capacity is None else capacity.high
     profile = getattr(cost, "profile", None)
     drafting = None if cost is None else speculation.drafting_of(scenario, cost)
     why_synchronous = scenario.engine.why_synchronous(scenario.hardware) if scenario.engine.async_scheduling else None
@@ -244,6 +249,7 @@ def describe(
         "replicas": scenario.replicas,
         "router": scenario.router,
         "engine": asdict(config),
+        "kv_capacity": "as executed" if capacity is None else capacity.basis,
         "resolved": [f"async_scheduling: off, since {why_synchronous}"] if why_synchronous else [],
         "slo": {"ttft": slo.ttft, "tpot": slo.tpot, "e2e": slo.e2e},
         "objectives": [

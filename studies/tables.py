@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,11 +66,19 @@ def capacity(run: Run) -> Table:
         note = f"{engine['num_gpu_blocks'] - 1:,} usable blocks of {engine['block_size']} tokens"
         replicas = run.info.get("replicas", 1)
         note += f", on each of {replicas} replicas" if replicas > 1 else ""
+        if range_ := between(s):
+            note += f"; tokens{range_}: {run.info.get('kv_capacity', 'derived')}"
     rows = [
         ("tokens", number(s["kv_capacity_tokens"])),
         ("mean conversations", number(s["kv_capacity_requests"])),
     ]
     return Table("KV capacity", ("", "fits"), rows, note)
+
+
+def between(summary: Mapping[str, Any]) -> str:
+    """The interval of a KV capacity that nobody stated, in brackets; nothing for one that is known."""
+    low, high = summary.get("kv_capacity_tokens_low"), summary.get("kv_capacity_tokens_high")
+    return f" ({number(low)} to {number(high)})" if low is not None and low != high else ""
 
 
 def latency(summary: dict[str, Any], percentiles: Sequence[float] = (50, 90, 95, 99)) -> Table:

@@ -1,0 +1,52 @@
+"""A KV capacity that no log states is an interval: the same scenario at both of its ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scenarios.errors import InputError
+from scenarios.schema import Scenario
+from scenarios.workload import Workload
+from sim.cost import CostModel
+from studies.results import Run
+from studies.run import simulate
+
+
+def ends(scenario: Scenario) -> tuple[Scenario, Scenario] | None:
+    """The scenario with the least and with the most KV blocks that it may have; None where they are known.
+
+    Raises:
+        InputError: at the lower end no block is left.
+    """
+    capacity, config = scenario.engine.kv_capacity(scenario.model, scenario.hardware), scenario.engine_config()
+    if capacity.low == capacity.high:
+        return None
+    if capacity.low < config.block_size:
+        raise InputError(
+            f"{scenario.name}: {scenario.model.name} may leave no KV memory on {scenario.hardware.name} ({capacity.basis}); "
+            "state engine.num_gpu_blocks"
+        )
+    low, high = (_with(scenario, tokens // config.block_size + 1) for tokens in (capacity.low, capacity.high))
+    return low, high
+
+
+def simulate_ends(
+    scenario: Scenario, *, workload: Workload | None = None, cost: CostModel | None = None
+) -> tuple[Run, Run] | None:
+    """Both of them simulated, least memory first; None where the capacity is known. workload, cost: instead of their own."""
+    pair = ends(scenario)
+    if pair is None:
+        return None
+    low, high = (simulate(end, workload=workload, cost=cost) for end in pair)
+    return low, high
+
+
+def _with(scenario: Scenario, blocks: int) -> Scenario:
+    """The same scenario with so many KV blocks. Where they cut its window, they do so here."""
+    config = scenario.engine_config()
+    window = min(
+        scenario.engine.max_model_len or scenario.model.max_position_embeddings, (blocks - 1) * config.block_size
+    )
+    stated: dict[str, Any] = {"num_gpu_blocks": blocks, "max_model_len": window}
+    engine = scenario.engine.model_copy(update=stated)
+    return scenario.model_copy(update={"engine": engine})
