@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from importlib import resources
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from scenarios.errors import InputError, one_message, unknown
+from scenarios.errors import InputError, nearest, one_message
 from sim.operator_profile import OperatorProfile
 from sim.profile import Profile
 
@@ -42,7 +43,7 @@ def load_profile(source: Path | str) -> AnyProfile:
         text = resources.files("calibration.profiles").joinpath(*f"{source}.json".split("/")).read_bytes()
         where = f"shipped profile {source}"
     else:
-        raise InputError(unknown("profile", str(source), names) + ", or the path of a profile's JSON file")
+        raise InputError(_no_profile(str(source), names))
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -56,3 +57,13 @@ def load_profile(source: Path | str) -> AnyProfile:
     except ValidationError as error:
         inside, problem = one_message(error, data)
         raise InputError(f"{where}: {inside or 'profile'}: {problem}") from None
+
+
+def _no_profile(name: str, names: list[str]) -> str:
+    """What to say where there is none of that name: the nearest few, for there are more than anybody reads."""
+    close = difflib.get_close_matches(name.lower(), names, n=6, cutoff=0.3) or names[:6]
+    hint = f": did you mean {close[0]!r}?" if nearest(name, names) else "."
+    return (
+        f"unknown profile {name!r}{hint} {len(names)} come with the package (`servetwin profiles` lists them), {', '.join(close)} "
+        "among them; or give the path of a profile's JSON file"
+    )
