@@ -186,7 +186,9 @@ class Engine(Section):
         slots = METHODS[given.method].input_slots if given else 0
         budget = self.max_num_batched_tokens
         if budget is None:
-            budget = defaults[1] if self.enable_chunked_prefill else max(defaults[1], window + slots)
+            # vLLM raises it where prompts are not chunked; where they never are, longer ones are rejected.
+            raised = not self.enable_chunked_prefill and preset.fields.get("enable_chunked_prefill", True)
+            budget = max(defaults[1], window + slots) if raised else defaults[1]
         if given and budget < 1 + given.k + slots:
             row = f"{1 + given.k} tokens" + (" and one of the draft model's" if slots else "")
             raise misplaced(
