@@ -94,7 +94,7 @@ class PrefixExtents:
     """KV blocks by the text in them. The scheduler counts the free ones; here it is known which of them are worth keeping.
 
     plain: free blocks without a hash, which are taken first. step: steps decided so far, so that a decode's `base + step` is
-    what it has computed. Decodes publish lazily: when somebody looks at their text, and when they end.
+    what it has computed and is known. Decodes publish lazily: when somebody looks at their text, and when they end.
     """
 
     __slots__ = ("block_size", "plain", "queue", "root", "step", "writers")
@@ -227,9 +227,10 @@ class PrefixExtents:
         """Catches up with a decode, whose full blocks have been findable since the steps that filled them."""
         self.publish(request, request.base + self.step)
 
-    def release(self, request: Request, computed: int) -> int:
-        """A request that holds the blocks of `computed` tokens gives them back; returns how many are free by that."""
-        self.publish(request, computed)
+    def release(self, request: Request, computed: int, known: int | None = None) -> int:
+        """A request that holds the blocks of `computed` tokens gives them back; returns how many are free by that. Blocks are
+        hashed as far as the text is known (None: all of it)."""
+        self.publish(request, computed if known is None else known)
         path: Path = request.text
         owned, queue = path.owned, self.queue
         plain = -(-computed // self.block_size)  # all of its blocks but the hashed ones

@@ -26,12 +26,17 @@ Row = tuple[Request, int, int]
 
 class FastScheduler:
     """Decides steps for the settings that `supports` accepts: first come, first served, mixed batches, and one partly computed
-    prompt at most, since a chunk is only ever cut by the end of the budget; every token known before the next step, and one a
-    step."""
+    prompt at most, since a chunk is only ever cut by the end of the budget; one token of an answer a step. This class decides
+    with every token of the steps before known; `serving.fast_async_scheduler` decides one step ahead.
+
+    asynchronous: a step is decided while the one before it runs.
+    """
+
+    asynchronous = False
 
     def __init__(self, config: EngineConfig) -> None:
-        if not self.supports(config):
-            raise ValueError("these settings need serving.scheduler.Scheduler")
+        if not self.supports(config) or config.async_scheduling != self.asynchronous:
+            raise ValueError("these settings need another scheduler")
         self.config = config
         self.block_size = config.block_size
         self.usable = self.free = config.usable_blocks
@@ -50,6 +55,7 @@ class FastScheduler:
         self.base_max: int | None = 0  # None: to be found again
         self.due = [0] * config.block_size  # decodes by the steps, modulo block_size, that need a block for them
         self.finishes: list[tuple[int, int, Request]] = []  # heap of (last step, admission, decode)
+        self.ending: list[Request] = []  # decodes whose last token is in flight: none where scheduling is synchronous
         self.admissions = 0
         # of the step last decided
         self.rows: list[Row] = []
@@ -59,13 +65,13 @@ class FastScheduler:
 
     @staticmethod
     def supports(config: EngineConfig) -> bool:
+        """Whether this class, or its asynchronous kind, takes these settings."""
         return (
             config.policy == "fcfs"
             and config.batching == "chunked"
             and config.long_prefill_token_threshold == 0
             and config.max_num_seqs <= config.max_num_batched_tokens
             and config.speculation == "none"
-            and not config.async_scheduling
             and config.admits_what_fits
         )
 
@@ -102,7 +108,7 @@ class FastScheduler:
         shape = self.decide(now_ns)
         step = self.step - 1
         prompts = {request for request, _, _ in self.rows}
-        rows = [Scheduled(r, 1, r.base + step, samples=True) for r in self.running if r not in prompts]
+        rows = [Scheduled(r, 1, r.base + step, samples=True) for r in self.decoding() if r not in prompts]
         rows += [Scheduled(*row, samples=row[0] is not self.partial) for row in self.rows]
         return StepPlan(
             step=step,
@@ -141,7 +147,7 @@ class FastScheduler:
         self.step = step + 1
         if self.waiting or self.partial is not None:
             if self.cache is not None:
-                self.cache.step = step + 1
+                self.cache.step = step + 1 - self.asynchronous  # the newest token of a decode is not known then
             budget = self.max_num_batched_tokens - self.sequences
             if self.partial is not None:
                 budget -= self._continue_partial(self.partial, budget)
@@ -165,8 +171,8 @@ class FastScheduler:
         step, size, sequences, tokens = self.step, self.block_size, self.decodes, request.prompt_tokens
         free = self.free - self.due[step % size] - (tokens + size - 1) // size
         if (
-            free < (self.watermark_blocks if sequences else 0)
-            or sequences >= self.max_num_seqs
+            free < (self.watermark_blocks if self.running else 0)
+            or len(self.running) >= self.max_num_seqs
             or tokens > self.max_num_batched_tokens - sequences
         ):
             return None
@@ -200,23 +206,31 @@ class FastScheduler:
     def update(self, plan: object = None, accepted: object = None, proposed: object = None) -> list[Request]:
         """The step decided last has run; returns those whose answer it completed."""
         finished: list[Request] = []
-        finishes, step, running = self.finishes, self.step, self.running
+        finishes, step, running, size, cache = self.finishes, self.step, self.running, self.block_size, self.cache
         while finishes and finishes[0][0] < step:
             request = heappop(finishes)[2]
             del running[request]
             self._forget_decode(request)
+            if cache is None:  # `_release`, without the call
+                self.free += (request.base + step + size - 1) // size
+            else:
+                self.free += cache.release(request, request.base + step)
             request.num_outputs = request.stop_after
             request.status = _FINISHED
             finished.append(request)
-        if self.cache is not None:
+        if cache is not None:
             for request in finished:
-                self.cache.close(request)
+                cache.close(request)
         return finished
 
     def find_base_max(self) -> int:
         """The largest `base` of the decodes, after the one who had it has gone."""
-        self.base_max = found = max((r.base for r in self.running if r is not self.partial), default=0)
+        self.base_max = found = max((request.base for _, _, request in self.finishes), default=0)
         return found
+
+    def decoding(self) -> list[Request]:
+        """Those that compute an answer token in every step, in admission order."""
+        return [request for request in self.running if request is not self.partial]
 
     @property
     def first_may_hit_more(self) -> bool:
@@ -240,17 +254,17 @@ class FastScheduler:
         if self.cache is not None:
             self.cache.take(blocks)
 
-    def _release(self, request: Request, computed: int) -> None:
-        """A request that holds the blocks of `computed` tokens gives them back."""
+    def _release(self, request: Request, computed: int, known: int | None = None) -> None:
+        """A request that holds the blocks of `computed` tokens, the text of all or of `known` of them known, gives them back."""
         if self.cache is None:
             self.free += -(-computed // self.block_size)
         else:
-            self.free += self.cache.release(request, computed)
+            self.free += self.cache.release(request, computed, known)
 
     def _take_or_preempt(self, step: int) -> None:
         """Blocks for the decodes that need one, in admission order; the last admitted pays when none is left."""
         size = self.block_size
-        for request in [r for r in self.running if r is not self.partial and (r.base + step) % size == 0]:
+        for request in [r for r in self.decoding() if (r.base + step) % size == 0]:
             if request not in self.running:
                 continue
             while self.free < 1:
@@ -345,18 +359,15 @@ class FastScheduler:
             cache.writers[request.text.answer] = request
 
     def _forget_decode(self, request: Request) -> None:
-        """A decode leaves the running set: its blocks go back, the sums forget it."""
-        base, size, cache = request.base, self.block_size, self.cache
+        """The sums forget a decode: it computes nothing more."""
+        base = request.base
         self.decodes -= 1
         self.base_sum -= base
         if base == self.base_max:
             self.base_max = None
-        self.due[-base % size] -= 1
-        if cache is None:
-            self.free += (base + self.step + size - 1) // size
-        else:
-            del cache.writers[request.text.answer]
-            self.free += cache.release(request, base + self.step)
+        self.due[-base % self.block_size] -= 1
+        if self.cache is not None:
+            del self.cache.writers[request.text.answer]
 
     def _remove(self, request: Request) -> None:
         """A request leaves the running set before its end."""
@@ -368,6 +379,11 @@ class FastScheduler:
             self.finishes.remove((request.last_step, request.scheduled_order, request))
             heapify(self.finishes)
             self._forget_decode(request)
+            self._release(request, request.base + self.step, self._known(request))
+
+    def _known(self, request: Request) -> int | None:
+        """Of how many tokens that a decode has computed the text is known, None: of all."""
+        return None
 
     def _preempt(self, victim: Request) -> None:
         if victim is not self.partial:

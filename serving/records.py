@@ -126,6 +126,8 @@ class StepLog:
     (step, request index) in order: which requests the engine first saw before that step was decided, and so on.
     `drafted` holds, of each step with drafts, its number and STEP_DRAFT_COLUMNS; `drafts` the rest of DRAFT_COLUMNS of each row
     that gave tokens, if the engine `speculates`.
+    `restarts`: None if a leap's steps are decided when they start; else steps are decided when the one before them starts, but
+    for those (by number) that found nothing in flight.
 
     Appending to a list is fast and to an array compact: new values go to lists, and `spill` moves them on now and then.
     """
@@ -135,6 +137,7 @@ class StepLog:
     def __init__(self, replica: int = 0, speculates: bool = False) -> None:
         self.replica = replica
         self.speculates = speculates
+        self.restarts: list[int] | None = None
         self.leaps = array("q")
         self.end_ns: list[int] = []
         self.kv_blocks: list[int] = []
@@ -195,12 +198,15 @@ class StepLog:
         if not self.leaps[_N]:
             del self.leaps[-len(_LEAP) :]
 
-    def spill(self) -> None:
-        """Moves the values of steps to arrays, where they take a quarter of the memory."""
+    def spill(self, keep: int = 0) -> None:
+        """Moves the values of steps to arrays, where they take a quarter of the memory, but for the last `keep` (even: pairs
+        stay whole)."""
         for name, values in self.spilled.items():
             fresh = getattr(self, name)
+            kept = fresh[len(fresh) - keep :] if len(fresh) > keep else fresh[:]
+            del fresh[len(fresh) - len(kept) :]
             values.frombytes(pack(f"{len(fresh)}q", *fresh))
-            fresh.clear()
+            fresh[:] = kept
 
     def arrays(self) -> dict[str, Column]:
         """STEP_COLUMNS as int64 `(steps,)`."""
@@ -222,6 +228,11 @@ class StepLog:
         before = np.roll(end, 1)
         for name in ("scheduled_ns", "start_ns"):
             columns[name] = np.where(later, before, columns[name])
+        if self.restarts is not None:
+            start = columns["start_ns"]
+            columns["scheduled_ns"] = np.roll(start, 1)
+            restarts = [step for step in self.restarts if step < total]
+            columns["scheduled_ns"][restarts] = start[restarts]
         columns["end_ns"] = end
         columns["kv_blocks"] = np.array(self.spilled["kv_blocks"], dtype=np.int64)
         columns["replica"] = np.full(total, self.replica, dtype=np.int64)

@@ -21,6 +21,7 @@ from scenarios.clients import Clients, Sends
 from scenarios.errors import InputError
 from scenarios.workload import Workload
 from serving.config import EngineConfig
+from serving.fast_async_scheduler import fast_scheduler
 from serving.fast_scheduler import FastScheduler
 from serving.plan import Executor
 from serving.records import Records, RequestLog, StepLog, gather
@@ -30,7 +31,7 @@ from serving.scheduler import LivelockError, Scheduler
 from sim.acceptance import Acceptance
 from sim.cost import CostModel
 from sim.drafting import Drafting
-from sim.fast_replica import FastReplica
+from sim.fast_async_replica import fast_replica
 from sim.replica import AnyReplica, CostExecutor, Replica
 
 _END_OF_TIME = 1 << 62
@@ -66,7 +67,7 @@ def simulate(
 
     def make(number: int, requests: RequestLog, steps: StepLog, on_finish: Observer | None) -> AnyReplica:
         if fast and FastScheduler.supports(engine):
-            return FastReplica(number, FastScheduler(engine), cost, requests, steps, on_finish, leaps)
+            return fast_replica(number, fast_scheduler(engine), cost, requests, steps, on_finish, leaps)
         executor = CostExecutor(cost, acceptance, drafting)
         return Replica(number, Scheduler(engine), executor, requests, steps, on_finish)
 

@@ -23,7 +23,11 @@ class FastReplica:
 
     What is decided is in the log at once: the steps in flight are those of the last row. An arrival cuts a leap at the end of
     the step that runs, and so does the end of the run.
+
+    ahead: steps that are decided before the one in flight has ended (`sim.fast_async_replica`).
     """
+
+    ahead = 0
 
     def __init__(
         self,
@@ -135,7 +139,7 @@ class FastReplica:
             if on_finish is not None:
                 on_finish(request, now)
         if len(steps.end_ns) > steps.FRESH:
-            steps.spill()
+            steps.spill(2 * self.ahead)
 
     def _prefill(self, request: Request, start: int) -> int:
         """The step that admits `request` whole, and nobody else, as has just been decided; returns when it ends."""
@@ -148,15 +152,15 @@ class FastReplica:
         self.first = len(ends)
         ends.append(end)
         steps.kv_blocks.append(scheduler.usable - scheduler.free)
-        step, pairs, running = scheduler.step - 1, tokens * (tokens + 1) // 2, sequences + 1
+        step, pairs, running = scheduler.step - 1, tokens * (tokens + 1) // 2, len(scheduler.running)
         steps.leaps.frombytes(
-            pack_leap(step, 1, start, start, 1, tokens, pairs, sequences, context, longest, running, running, 0)
+            pack_leap(step, 1, start, start, 1, tokens, pairs, sequences, context, longest, sequences + 1, running, 0)
         )
         return end
 
     def _leap(self, start: int, bound: int, decided: int = 0) -> int:
-        """Steps that start before `bound`, each like the one before: the same decodes, one token further. They end with the first
-        answer that is complete, when blocks run out, or where costs leave their straight stretch.
+        """Steps that are decided before `bound`, each like the one before: the same decodes, one token further. They end with the
+        first answer that is complete, when blocks run out, or where costs leave their straight stretch.
 
         Args:
             start: when the first of them starts.
@@ -176,7 +180,7 @@ class FastReplica:
             last = step - int((context - until) // sequences) - 1
         usable = scheduler.usable
         used = in_use = usable - scheduler.free
-        end, before = start, len(ends)
+        end, before, beyond = start, len(ends), self.ahead if start < bound else 0
         due, size = scheduler.due, scheduler.block_size
         # Doubles, exact for such counts, are multiplied faster than integers.
         total, more = context + 0.0, sequences + 0.0
@@ -190,11 +194,13 @@ class FastReplica:
             ends.append(end)
             blocks.append(used)
             if end >= bound:
-                break
+                if not beyond:
+                    break
+                beyond = 0
         else:
             if at < last:
                 shape = StepShape((), sequences, int(total), longest + at + 1 - step, sequences)
-                end, used = self._long_leap(at + 1, last, shape, fixed + per_context * total, end, bound, used)
+                end, used = self._long_leap(at + 1, last, shape, fixed + per_context * total, end, bound, used, beyond)
         n = len(ends) - before
         scheduler.step = step + n
         if self.on_finish is not None:
@@ -213,19 +219,19 @@ class FastReplica:
         return end
 
     def _long_leap(
-        self, step: int, last: int, shape: StepShape, shortest: float, end: int, bound: int, used: int
+        self, step: int, last: int, shape: StepShape, shortest: float, end: int, bound: int, used: int, beyond: int
     ) -> tuple[int, int]:
-        """The rest of a leap, from `step`, which has `shape` and is the `shortest`, to `last` at most, by arrays; returns when it
-        ends and the blocks then in use."""
+        """The rest of a leap, from `step`, which has `shape` and is the `shortest`, to `last` at most, by arrays, with `beyond`
+        after those that start before `bound`; returns when it ends and the blocks then in use."""
         scheduler, steps = self.scheduler, self.steps
         # Steps never get shorter while contexts grow, so that these reach `bound`.
-        n = min(last - step + 1, 2 + int((bound - end) / shortest))
+        n = min(last - step + 1, 2 + beyond + int((bound - end) / shortest))
         blocks = used + np.cumsum(np.array(scheduler.due)[np.arange(step, step + n) % scheduler.block_size])
         n = int(np.searchsorted(blocks, scheduler.usable, side="right"))
         if not n:
             return end, used
         ends = end + np.cumsum(self.cost.leap_ns(shape, n))
-        n = min(n, int(np.searchsorted(ends, bound)) + 1)
+        n = min(n, int(np.searchsorted(ends, bound)) + 1 + beyond)
         steps.end_ns.extend(ends[:n].tolist())
         steps.kv_blocks.extend(blocks[:n].tolist())
         return steps.end_ns[-1], steps.kv_blocks[-1]
@@ -258,9 +264,10 @@ class FastReplica:
             context, longest = scheduler.context, scheduler.longest
             end = start + cost.decode_ns(sequences, context, longest) if sequences else start
             if not scheduler.preempted:
-                if not sequences:
+                if not sequences and not scheduler.ending:
                     raise RuntimeError(f"the scheduler has work but schedules nothing (step {step})")
-                quiet = self.leaps and end < bound and scheduler.finishes[0][0] > step
+                next_decided = start if self.ahead else end
+                quiet = self.leaps and next_decided < bound and not scheduler.ending and scheduler.finishes[0][0] > step
                 goes_on = quiet and not scheduler.first_may_hit_more
         # Nobody is admitted in a step that preempts, so the next may differ. (Without rows it only made room.)
         for request in scheduler.preempted:
@@ -275,17 +282,23 @@ class FastReplica:
         return self._leap(end, bound, decided=1) if goes_on else end
 
     def close_open(self, now: int) -> None:
-        """Writes the rows of requests that the end of the run finds unfinished, and takes the step that runs then back."""
+        """Writes the rows of requests that the end of the run finds unfinished, and takes the step that runs then, and what has
+        been decided after it, back."""
         scheduler, steps = self.scheduler, self.steps
         if self.ends is not None:
             self.cut(now)
-            steps.drop_steps(1)
-            if scheduler.preempted:
-                del steps.preempted[-2 * len(scheduler.preempted) :]
+            ended = scheduler.step
+            while steps.end_ns and steps.end_ns[-1] >= now:
+                steps.drop_steps(1)
+                ended -= 1
+            while steps.preempted and steps.preempted[-2] >= ended:
+                del steps.preempted[-2:]
         while steps.visible and steps.visible[-2] >= scheduler.step:  # no step was decided with it
             del steps.visible[-2:]
         for request in (*scheduler.running, *scheduler.waiting):
             request.num_outputs = scheduler.outputs_of(request, self.ends is not None)
+            if request.first_scheduled_ns >= now:
+                request.first_scheduled_ns = -1
             if request.first_token_ns >= now:
                 request.first_token_ns = -1
             self.requests.close(request, Status.IN_FLIGHT, -1, self.number, request.submission)

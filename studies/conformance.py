@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from serving.config import EngineConfig
+from serving.fast_async_scheduler import fast_scheduler
 from serving.fast_scheduler import FastScheduler
 from serving.plan import StepPlan
 from serving.request import Request
@@ -53,7 +54,7 @@ class Subject:
 
 def default_subjects() -> dict[str, Subject]:
     """The two schedulers that the project runs on."""
-    return {"readable": Subject(Scheduler), "fast": Subject(FastScheduler, FastScheduler.supports)}
+    return {"readable": Subject(Scheduler), "fast": Subject(fast_scheduler, FastScheduler.supports)}
 
 
 @dataclass(frozen=True)

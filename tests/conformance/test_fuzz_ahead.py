@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
-from tests.conformance.random_runs import ahead_run
+from tests.conformance.random_runs import ahead_run, random_run
 from tests.conformance.subjects import SUBJECTS
 from tests.conformance.test_fuzz import decisions, first_difference
 from tests.oracle.scheduler import OracleScheduler
@@ -25,6 +26,19 @@ def test_engines_that_work_ahead_decide_as_the_oracle(batch: int) -> None:
             assert difference is None, f"seed {seed}: {difference}\n{run.config}\n{run.clients}"
             compared += 1
     assert compared >= 20
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_the_fast_path_decides_one_step_ahead_as_the_oracle(batch: int) -> None:
+    compared = 0
+    for seed in range(batch * 2 * RUNS_A_BATCH, (batch + 1) * 2 * RUNS_A_BATCH):
+        run = random_run(seed, common=True)
+        run = replace(run, config=replace(run.config, async_scheduling=True))
+        if run.clients:
+            difference = first_difference(run, SUBJECTS["fast"])
+            assert difference is None, f"seed {seed}: {difference}\n{run.config}\n{run.clients}"
+            compared += 1
+    assert compared >= 40
 
 
 def test_runs_that_work_ahead_reach_what_they_are_meant_to_reach() -> None:

@@ -17,7 +17,8 @@ def fast_worlds(draw: st.DrawFn) -> World:
     """Only settings of the fast path, and answers long enough to leap."""
     world = draw(worlds(horizons=True)).with_engine(
         policy="fcfs", batching="chunked", long_prefill_token_threshold=0, enable_chunked_prefill=True,
-        speculation="none", async_scheduling=False,
+        capacity_scheduler_policy="max_utilization", batch_wait_timeout_iters=0, batch_wait_max_tokens_ratio=0.0,
+        speculation="none", async_scheduling=draw(st.booleans()),
     )  # fmt: skip
     budget = max(world.engine.max_num_batched_tokens, world.engine.max_num_seqs)
     return replace(world.with_engine(max_num_batched_tokens=budget), bent=draw(st.booleans()))
@@ -53,12 +54,13 @@ def test_settings_outside_the_fast_path_do_not_care_either(world: World) -> None
 def test_long_answers_leap_over_block_borders_and_finishes(loop: str) -> None:
     """Answers of hundreds of tokens that end, arrive and run out of blocks in the middle of leaps."""
 
-    @law(25)
-    @given(worlds((loop,)), st.integers(3, 8), st.booleans())
-    def check(world: World, times: int, bent: bool) -> None:
+    @law(40)
+    @given(worlds((loop,)), st.integers(3, 8), st.booleans(), st.booleans())
+    def check(world: World, times: int, bent: bool, asynchronous: bool) -> None:
         world = replace(world, bent=bent).with_engine(
             policy="fcfs", batching="chunked", long_prefill_token_threshold=0, enable_chunked_prefill=True,
-            speculation="none", async_scheduling=False, num_gpu_blocks=world.engine.num_gpu_blocks * times, max_num_batched_tokens=256, max_model_len=4096,
+            capacity_scheduler_policy="max_utilization", batch_wait_timeout_iters=0, batch_wait_max_tokens_ratio=0.0,
+            speculation="none", async_scheduling=asynchronous, num_gpu_blocks=world.engine.num_gpu_blocks * times, max_num_batched_tokens=256, max_model_len=4096,
         )  # fmt: skip
         world.workload.output_tokens *= times
         world.workload.max_tokens *= times

@@ -6,7 +6,8 @@ nothing in the records tells which of them made them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -121,11 +122,28 @@ def random_deployment(seed: int) -> Deployment:
     )
 
 
+def asynchronous_deployment(seed: int) -> Deployment:
+    """The same, decided one step ahead; some answers end before their client's declaration, which nobody can foresee."""
+    rng = np.random.default_rng((1, seed))
+    deployment = random_deployment(seed)
+    n = len(deployment.workload)
+    deployment.workload.max_tokens += rng.integers(0, 30, n) * (rng.random(n) < rng.choice([0, 0.5]))
+    engine = replace(
+        deployment.engine,
+        async_scheduling=True,
+        num_gpu_blocks=max(3, int(deployment.engine.num_gpu_blocks * rng.choice([0.5, 1, 1, 1.2]))),
+        max_model_len=int(rng.choice([700, 1500, 8192])),
+        enable_chunked_prefill=bool(rng.random() < 0.85),
+    )
+    return replace(deployment, engine=engine)
+
+
 @pytest.mark.parametrize("batch", range(BATCHES))
-def test_records_do_not_tell_which_scheduler_made_them(batch: int) -> None:
+@pytest.mark.parametrize("make", [random_deployment, asynchronous_deployment])
+def test_records_do_not_tell_which_scheduler_made_them(make: Callable[[int], Deployment], batch: int) -> None:
     preemptions = leaps = 0
     for seed in range(batch * SETTINGS_A_BATCH, (batch + 1) * SETTINGS_A_BATCH):
-        deployment = random_deployment(seed)
+        deployment = make(seed)
         assert FastScheduler.supports(deployment.engine)
         readable = deployment.run(fast=False)
         fast = deployment.run(fast=True)
