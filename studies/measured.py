@@ -214,7 +214,8 @@ def _simulated(
     spread: float = 1.0,
 ) -> MeasuredRun:
     """The run's requests in the simulation, as a client sees them; row i is row i of the run."""
-    seen = as_seen(_records(run, scenario, cost, source, spread), name=run.name, before_ns=client_ns)
+    records = _records(run, scenario, cost, source, spread)
+    seen = as_seen(records, name=run.name, before_ns=client_ns, by_engine=run.sent_ns is not None)
     return seen.take(np.arange(1, len(seen))) if source.ready_check else seen
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -84,16 +84,12 @@ def _capacity(scenario: Scenario) -> tuple[int, int]:
     reserve = scenario.hardware.reserve_bytes
     found = []
     for factor in (2.0, 1.0 / 3.0):
-        sheet = HardwareSpec(**{**_fields(scenario.hardware), "reserve_bytes": reserve * factor})
+        sheet = replace(scenario.hardware, reserve_bytes=reserve * factor)
         try:
             found.append(scenario.engine.resolve(scenario.model, sheet).num_gpu_blocks)
         except PydanticCustomError:  # nothing would fit, but the engine ran
             found.append(scenario.engine_config().num_gpu_blocks)
     return found[0], found[1]
-
-
-def _fields(spec: HardwareSpec) -> dict[str, Any]:
-    return {name: getattr(spec, name) for name in spec.__dataclass_fields__}
 
 
 def _model(found: Found, run: MeasuredRun) -> ModelSpec | str | None:

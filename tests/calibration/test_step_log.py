@@ -102,7 +102,7 @@ def test_a_rare_shape_that_was_only_seen_in_slow_moments_does_not_become_dear(tm
     plain = Fitter(folds=2).fit(shaped, log.elapsed_ns).predict([shaped[rare[0]]])[0]
     ours = ProfileCost(fit_log(log, budget=300, **MADE)).step_ns(shaped[rare[0]])
     assert plain / truth > 1.25
-    assert ours / truth < 1.12
+    assert ours / truth - 1 < 0.7 * (plain / truth - 1)
 
 
 def test_lag_one_of_independent_values_is_small_and_of_a_slow_drift_is_not():
