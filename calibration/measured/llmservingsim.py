@@ -1,7 +1,9 @@
 """Reading a run that LLMServingSim's benchmark recorded of a real vLLM: one folder a run.
 
 - `requests.jsonl`: a line a request. `arrival_time` is the wall clock of the client, the others are the engine's monotonic clock, so
-  latencies count from `queued_ts`, where the engine saw the request; answers end at a pinned length.
+  latencies count from `queued_ts`, where the engine saw the request: between two steps, up to a whole step after it was sent. A
+  simulation fed with those times would wait for a step's end twice, so it starts from `arrival_time`, the fastest request's way
+  to the engine taken as no time. Answers end at a pinned length.
 - `meta.json`: versions, device, and the engine's settings as it resolved them.
 - `workload.jsonl`, where it is there: what was sent, in the order of the numbers in `request_id`. Prompts as `hash_ids` (one for each
   full block) or as `input_tok_ids`; without it prompts share nothing.
@@ -70,11 +72,12 @@ def read_llmservingsim(folder: Path | str) -> MeasuredRun:
         ttft=np.array(columns["first_token_ts"]) - queued,
         e2e=np.array(columns["last_token_ts"]) - queued,
         origin="engine",
+        sent=_sent(path, lines, rows),
         hash_ids=hash_ids,
         block_size=None if hash_ids is None else int(engine.get("block_size", 16)),
         rows=[f"line {line}" for line in lines],
         columns={
-            "arrival": "queued_ts", "input_tokens": "input_toks", "output_tokens": "output_toks",
+            "arrival": "queued_ts", "sent": "arrival_time", "input_tokens": "input_toks", "output_tokens": "output_toks",
             "ttft": "first_token_ts - queued_ts", "e2e": "last_token_ts - queued_ts",
         },
         engine=engine,
@@ -191,6 +194,12 @@ def _number(path: Path, line: int, name: str, row: Mapping[str, Any]) -> float:
             f"{path}: line {line}: {name}: found {found}, but a number is needed; leave requests out that failed"
         )
     return float(value)
+
+
+def _sent(path: Path, lines: Sequence[int], rows: Sequence[Mapping[str, Any]]) -> list[float] | None:
+    if all("arrival_time" not in row for row in rows):
+        return None
+    return [_number(path, line, "arrival_time", row) for line, row in zip(lines, rows, strict=True)]
 
 
 def _meta(folder: Path) -> dict[str, Any]:

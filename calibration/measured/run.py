@@ -44,6 +44,9 @@ class MeasuredRun:
     ttft, tpot, e2e: seconds `(n,)`, NaN where absent; TPOT is absent of answers of one token.
     itls: seconds between deliveries, an array a request; None where nobody recorded them.
     hash_ids: chained ids of each prompt's blocks of `block_size` tokens, None where prompts share nothing.
+    sent_ns: `(n,)`, when clients sent, from the first on, where arrivals are the engine's and both are known. An engine sees
+        requests between steps: a simulation starts from when they were sent, finds out itself when its engine sees them, and
+        is compared from there.
     engine: settings that the source states, by the field names of a scenario's engine section (`num_gpu_blocks`, ...).
     stated: whatever else the source says of itself: model, versions, hardware.
     """
@@ -60,6 +63,7 @@ class MeasuredRun:
     itls: tuple[Floats, ...] | None = None
     hash_ids: tuple[tuple[int, ...], ...] | None = None
     block_size: int | None = None
+    sent_ns: Ints | None = None
     engine: Mapping[str, Any] = field(default_factory=dict)
     stated: Mapping[str, str] = field(default_factory=dict)
 
@@ -78,6 +82,7 @@ class MeasuredRun:
             self,
             **{name: getattr(self, name)[rows] for name in _COLUMNS},
             arrival_ns=self.arrival_ns[rows] - self.arrival_ns[rows[0]],
+            sent_ns=None if self.sent_ns is None else self.sent_ns[rows] - self.sent_ns[rows[0]],
             itls=None if self.itls is None else tuple(self.itls[i] for i in rows.tolist()),
             hash_ids=None if self.hash_ids is None else tuple(self.hash_ids[i] for i in rows.tolist()),
         )
@@ -100,6 +105,7 @@ class MeasuredRun:
             self,
             **again,
             arrival_ns=np.concatenate([[0], self.arrival_ns + round(ahead * 1e9)]),
+            sent_ns=None if self.sent_ns is None else np.concatenate([[0], self.sent_ns + round(ahead * 1e9)]),
             itls=None if self.itls is None else (np.empty(0), *self.itls),
             hash_ids=(hash_ids[0], *hash_ids),
             block_size=block_size,
@@ -115,6 +121,7 @@ class MeasuredRun:
         """
         if not spread > 0:
             raise ValueError(f"spread {spread} must be above 0")
+        since = self.arrival_ns if self.sent_ns is None else self.sent_ns
         blocks = None
         if self.hash_ids is not None and self.block_size is not None:
             counts = [len(ids) for ids in self.hash_ids]
@@ -123,7 +130,7 @@ class MeasuredRun:
             blocks = Blocks(offset, ids, self.block_size)
         trace = RecordedTrace(
             Path(self.source),
-            self.arrival_ns if spread == 1.0 else np.rint(self.arrival_ns * spread).astype(np.int64),
+            since if spread == 1.0 else np.rint(since * spread).astype(np.int64),
             self.input_tokens,
             self.output_tokens,
             np.arange(1, len(self) + 1),
@@ -190,6 +197,7 @@ def measured(
     itls: Sequence[ArrayLike] | None = None,
     hash_ids: Sequence[Sequence[int]] | None = None,
     block_size: int | None = None,
+    sent: ArrayLike | None = None,
     rows: Sequence[str] | None = None,
     columns: Mapping[str, str] | None = None,
     engine: Mapping[str, Any] | None = None,
@@ -198,7 +206,8 @@ def measured(
     """Checks columns of requests in any order and sorts them by arrival.
 
     Args:
-        arrival, ttft, e2e, tpot, itls: seconds; arrivals from any origin. TPOT follows from TTFT and E2E if it is not given.
+        arrival, sent, ttft, e2e, tpot, itls: seconds; arrivals and sendings each from an origin of their own. TPOT follows from
+            TTFT and E2E if it is not given.
         rows: how a message names each row (`line 12`), default `request 1`, ...
         columns: how a message names each column, by the names of these arguments; default those names.
 
@@ -246,17 +255,26 @@ def measured(
         itls=None if gaps is None else tuple(gaps[i] for i in order.tolist()),
         hash_ids=None if hash_ids is None else tuple(tuple(hash_ids[i]) for i in order.tolist()),
         block_size=block_size,
+        sent_ns=None if sent is None else _sent_ns(check.seconds("sent", sent, low=None)[order]),
         engine=dict(engine or {}),
         stated=dict(stated or {}),
     )
 
 
 def as_seen(
-    records: Records, *, name: str = "simulated", before_ns: int = 0, first_ns: int = 0, later_ns: int = 0
+    records: Records,
+    *,
+    name: str = "simulated",
+    before_ns: int = 0,
+    first_ns: int = 0,
+    later_ns: int = 0,
+    by_engine: bool = False,
 ) -> MeasuredRun:
     """A simulation's finished requests as a client sees them, rows in order of arrival.
 
     Args:
+        by_engine: counted from when the engine saw each request instead: at once if it was idle, else at the end of the step
+            in flight.
         before_ns: from a client's arrival to the engine's.
         first_ns, later_ns: from the end of the step that made a request's first (any later) token to its delivery.
     """
@@ -265,21 +283,41 @@ def as_seen(
     done = np.flatnonzero(records.finished[rows])
     outputs = np.array(raw["output_lens"], dtype=np.int64)[done]
     before, first, later = before_ns / 1e9, first_ns / 1e9, later_ns / 1e9
-    ttft = np.array(raw["ttfts"])[done] + before + first
+    unseen = _unseen_ns(records)[rows][done] / 1e9 if by_engine else np.zeros(len(done))
+    ttft = np.array(raw["ttfts"])[done] + before + first - unseen
     itls = [np.array(raw["itls"][i], dtype=np.float64) for i in done.tolist()]
     for gaps in itls:
         gaps[:1] = np.maximum(gaps[:1] + (later - first), 0.0)
     return measured(
         name,
         "simulation",
-        arrival=r["arrival_ns"][rows][done] / 1e9,
+        arrival=r["arrival_ns"][rows][done] / 1e9 + unseen,
         input_tokens=np.array(raw["input_lens"])[done],
         output_tokens=outputs,
         ttft=ttft,
-        e2e=np.maximum(np.array(raw["latencies"])[done] + before + np.where(outputs > 1, later, first), ttft),
+        e2e=np.maximum(np.array(raw["latencies"])[done] + before - unseen + np.where(outputs > 1, later, first), ttft),
         itls=itls,
         origin="sent" if before_ns else "engine",
     )
+
+
+def _sent_ns(sent: Floats) -> Ints:
+    """From the first on; requests that the engine saw in another order were sent together, as far as it matters."""
+    found: Ints = np.maximum.accumulate(np.rint((sent - sent.min()) * 1e9).astype(np.int64))
+    found -= found[0]
+    return found
+
+
+def _unseen_ns(records: Records) -> Ints:
+    """From each request's arrival to the end of the step that its replica was running then; 0 where it was idle."""
+    r, steps = records.requests, records.steps
+    waits = np.zeros(len(r["arrival_ns"]), dtype=np.int64)
+    for replica in np.unique(steps["replica"]):
+        mine, its = r["replica"] == replica, steps["replica"] == replica
+        start, end, arrival = steps["start_ns"][its], steps["end_ns"][its], r["arrival_ns"][mine]
+        last = np.searchsorted(start, arrival, side="left") - 1  # began before it
+        waits[mine] = np.where(last >= 0, np.maximum(end[np.maximum(last, 0)] - arrival, 0), 0)
+    return waits
 
 
 class _Check:
