@@ -30,12 +30,18 @@ class Outside(NamedTuple):
         return f"{self.part} {self.value:.0f} is below the measured {self.low:.0f}"
 
 
-def outside(shape: StepShape, domain: Domain) -> list[Outside]:
-    """The parts of a shape that lie outside a domain of step shapes, none twice."""
+def outside(shape: StepShape, domain: Domain, *, mean: bool = False) -> list[Outside]:
+    """The parts of a shape that lie outside a domain of step shapes, none twice.
+
+    mean: whether the domain's `decode_context` is the mean of a step's decodes, and not their sum.
+    """
+    context: float = shape.decode_context
+    if mean and shape.decode_sequences:
+        context /= shape.decode_sequences
     parts = [
         Outside("tokens", shape.tokens, domain.tokens.min, domain.tokens.max),
         Outside("decode_sequences", shape.decode_sequences, 0, domain.decode_sequences.max),
-        Outside("decode_context", shape.decode_context, 0, domain.decode_context.max),
+        Outside("mean decode context" if mean else "decode_context", context, 0, domain.decode_context.max),
         Outside("sampled", shape.sampled, 0, domain.sampled.max),
     ]
     for query, context in shape.prefill:

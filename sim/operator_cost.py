@@ -248,11 +248,10 @@ class OperatorCost:
 
     def outside(self, shape: StepShape) -> list[Outside]:
         """The same as data."""
-        found = outside(shape, self.profile.domain)
-        if shape.decode_sequences:
-            mean = shape.decode_context / shape.decode_sequences
-            part = Outside("mean decode context", mean, 0, self.profile.decode_attention.contexts[-1])
-            found += [part] if mean > part.high else []
+        found = outside(shape, self.profile.domain, mean=True)
+        reach = self.profile.decode_attention.reach
+        if reach is not None and shape.decode_context > reach:
+            found.append(Outside("decode_context", shape.decode_context, 0, reach))
         return found
 
     def falls(self) -> list[tuple[int, int, int, float]]:

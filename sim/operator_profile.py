@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from sim.profile_parts import Domain, Errors, Jump, Nanoseconds, Part, Source, save_json
+from sim.profile_parts import Domain, Errors, Jump, Nanoseconds, Noise, Part, Source, save_json, without
 
 Points = Annotated[tuple[int, ...], Field(min_length=1)]
 Values = Annotated[tuple[Nanoseconds, ...], Field(min_length=1)]
@@ -47,12 +47,18 @@ class Curve(Part):
 class DecodeAttention(Part):
     """All layers' attention of a step's decodes: bilinear in their number and the mean of their contexts before the step.
 
-    sequences: `(S,)`. contexts: `(C,)`. ns: `(S, C)`, non-decreasing in both.
+    sequences: `(S,)`. contexts: `(C,)`. ns: `(S, C)`, non-decreasing in both. reach: sum of the contexts of a step beyond which
+    nothing was measured (a corner of the grid that did not fit the device); None where the whole grid was.
     """
 
     sequences: Points
     contexts: Points
     ns: tuple[Values, ...]
+    reach: Annotated[int, Field(ge=1)] | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_a_reach_of_all(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without(handler(self), "reach")
 
     @model_validator(mode="after")
     def _whole(self) -> DecodeAttention:
@@ -167,7 +173,9 @@ class OperatorProfile(Part):
     head: over sampled rows. jitter: the slowest of the tensor-parallel ranks takes so much longer than the mean rank, a share of
     all device time; 0 where nobody measured it.
     jumps: places where the sum of the token curves dips or leaps.
-    cv_error: by operator, each measured row predicted without itself. domain: of step shapes.
+    cv_error: by operator, each measured row predicted without itself.
+    domain: of step shapes; its `decode_context` is the mean of a step's decodes, as in `decode_attention`.
+    noise: what steps do beside their shape, where somebody measured it.
     """
 
     schema_version: Literal[1] = 1
@@ -196,6 +204,12 @@ class OperatorProfile(Part):
     provenance: tuple[Provenance, ...] = ()
     constants: tuple[Constant, ...] = ()
     not_modelled: tuple[str, ...] = ()
+    noise: Noise | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_what_nobody_measured(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Such a profile is written, and hashed, as before there was any."""
+        return without(handler(self), "noise")
 
     def save(self, path: Path | str) -> Path:
         """Writes the JSON file; complete or not at all."""

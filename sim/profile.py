@@ -11,7 +11,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 
 from serving.plan import StepShape
 from sim.measured_acceptance import MeasuredAcceptance
-from sim.profile_parts import Domain, Errors, Fraction, Jump, Nanoseconds, Part, Source, save_json
+from sim.profile_parts import Domain, Errors, Fraction, Jump, Nanoseconds, Noise, Part, Source, save_json, without
 from sim.quality import Quality
 
 
@@ -54,8 +54,7 @@ class Measurement(Part):
     @model_serializer(mode="wrap")
     def _without_drafts_where_there_are_none(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Steps without drafts are written, and hashed, as before there were any."""
-        found: dict[str, Any] = handler(self)
-        return found if self.draft_tokens else {k: v for k, v in found.items() if k != "draft_tokens"}
+        return without(handler(self), "draft_tokens")
 
 
 class Outlier(Part):
@@ -74,6 +73,7 @@ class Profile(Part):
     data_hash: of the measurements.
     quality: what precisions of this model cost in quality, where somebody measured it.
     acceptance: how many drafts stood for this model, where somebody measured it.
+    noise: what steps do beside their shape, where successive steps were measured.
     """
 
     schema_version: Literal[1] = 1
@@ -95,6 +95,7 @@ class Profile(Part):
     data_hash: str
     quality: Quality | None = None
     acceptance: tuple[MeasuredAcceptance, ...] = ()
+    noise: Noise | None = None
 
     @model_validator(mode="after")
     def _monotone(self) -> Profile:
@@ -110,8 +111,7 @@ class Profile(Part):
     @model_serializer(mode="wrap")
     def _without_what_nobody_measured(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Such a profile is written, and hashed, as before there was any."""
-        found: dict[str, Any] = handler(self)
-        return {k: v for k, v in found.items() if v or k not in ("quality", "acceptance")}
+        return without(handler(self), "quality", "acceptance", "noise")
 
     def save(self, path: Path | str) -> Path:
         """Writes the JSON file; complete or not at all."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -66,6 +67,31 @@ class Errors(Part):
     signed_mean: Fraction
     p90: Fraction
     worst: Fraction
+
+
+class Noise(Part):
+    """What successive steps do beside their shape: measured / predicted - 1, its mean removed.
+
+    correlation: of a step with the next one, of normal scores. quantiles: the distribution at equal distances of probability,
+    from the least (0) to the largest (1); 0, 1, ..., 100 % for instance.
+    """
+
+    correlation: Annotated[float, Field(ge=0, lt=1)]
+    quantiles: Annotated[tuple[Fraction, ...], Field(min_length=2)]
+
+    @model_validator(mode="after")
+    def _ascending(self) -> Noise:
+        if self.quantiles[0] <= -1:
+            raise ValueError(f"noise: a quantile of {self.quantiles[0]} leaves a step no time; they lie above -1")
+        for a, b in pairwise(self.quantiles):
+            if b < a:
+                raise ValueError(f"noise: quantiles must not fall, found {a} before {b}")
+        return self
+
+
+def without(fields: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Serialized fields, but for those of these names that hold nothing."""
+    return {name: value for name, value in fields.items() if value or name not in names}
 
 
 def save_json(part: Part, path: Path | str) -> Path:

@@ -21,6 +21,7 @@ from sim.operator_profile import OperatorProfile
 from sim.profile import Coefficients, Profile, data_hash
 from sim.profile_cost import ProfileCost
 from sim.profile_parts import Domain, Range, Source
+from sim.profiles import load_profile, shipped_profiles
 from sim.roofline import Roofline
 from tests.laws.operator_profiles import operator_profiles
 from tests.laws.worlds import law
@@ -175,3 +176,35 @@ def test_dips_of_token_curves_are_all_that_makes_more_context_cheaper(
     if one.tokens:
         tokens = ("a sequence more", "a chunk more", "a chunk more that samples", "tokens of a chunk")
         check_operators(OperatorCost(profile), one, more, tokens)
+
+
+@cache
+def shipped(name: str) -> OperatorCost:
+    profile = load_profile(name)
+    assert isinstance(profile, OperatorProfile)
+    return OperatorCost(profile)
+
+
+@law(300)
+@given(st.sampled_from([name for name in shipped_profiles() if "/" in name]), shapes(), st.integers(1, 5000))
+def test_shipped_operators_fall_only_at_the_dips_that_they_name(name: str, shape: StepShape, more: int) -> None:
+    cost = shipped(name)
+    one = shape._replace(prefill=shape.prefill[:1])
+    if not one.tokens:
+        return
+    base, scale = cost.step_ns(one), 1.0 + cost.profile.jitter
+    mean = -(-one.decode_context // max(one.decode_sequences, 1))
+    steps = larger(one, more)
+    steps["a sequence more"] = one._replace(
+        decode_sequences=one.decode_sequences + 1,
+        decode_context=one.decode_context + mean,
+        decode_max_context=max(one.decode_max_context, mean),
+        sampled=one.sampled + 1,
+    )
+    for what, bigger in steps.items():
+        dips = [
+            jump.ns
+            for jump in cost.profile.jumps
+            if jump.kind == "dip" and jump.tokens_from < bigger.tokens and jump.tokens_to > one.tokens
+        ]
+        assert cost.step_ns(bigger) >= base - scale * sum(dips) - 2, what

@@ -43,7 +43,7 @@ def profile(**changes: Any) -> OperatorProfile:
             prefill_query=Range(min=1, max=8192),
             prefill_context=Range(min=0, max=16_384),
             decode_sequences=Range(min=0, max=256),
-            decode_context=Range(min=0, max=1_000_000),
+            decode_context=Range(min=0, max=16_384),
             sampled=Range(min=0, max=256),
         ),
         "tokens": {
@@ -207,6 +207,9 @@ def test_leaving_the_domain_says_where_and_by_how_much() -> None:
     assert "mean decode context 32768 is above the measured 16384 (2.0x)" in text
     assert "sampled 512 is above the measured 256 (2.0x)" in text
     assert "decode_sequences" not in text
+    corner = profile().decode_attention.model_copy(update={"reach": 100_000})
+    text = OperatorCost(profile(decode_attention=corner)).extrapolation(StepShape((), 64, 64 * 3125, 3125, 64))
+    assert text == "decode_context 200000 is above the measured 100000 (2.0x)"
 
 
 def test_places_where_a_batch_is_cheaper_than_fewer_longer_contexts_are_known() -> None:
