@@ -158,7 +158,7 @@ def _read(root: Path, model: ModelSpec, size: int) -> Bundle:
                 f"no folder tp{size}; profile it, or ask for one of these"
             )
         folder = root
-    check_shape(root / "meta.yaml", meta, model, degrees)
+    check_shape(root / "meta.yaml", meta, model, [*degrees, size])
     dense = read_numbers(
         folder / "dense.csv", words=["layer"], counts=["tokens"], times=["time_us"], key=["layer", "tokens"]
     )
