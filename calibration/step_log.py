@@ -35,6 +35,11 @@ Ints = NDArray[np.int64]
 
 COLUMNS = ("iteration", "prefill_requests", "prefill_tokens", "decode_requests", "decode_tokens", "elapsed_ms")
 _ROWS = re.compile(r"(\d*):(\d*)")
+_ITERATION = re.compile(
+    r"Iteration\((?P<iteration>\d+)\): (?P<prefill_requests>\d+) context requests, (?P<prefill_tokens>\d+) context tokens, "
+    r"(?P<decode_requests>\d+) generation requests, (?P<decode_tokens>\d+) generation tokens, "
+    r"iteration elapsed time: (?P<elapsed_ms>[\d.]+) ms(?P<dummy> \(dummy\))?"
+)
 _REACH = 40
 """Rows to either side that say how slow the machine was."""
 
@@ -81,7 +86,8 @@ class IterationLog:
 
 
 def read_iterations(path: Path | str) -> IterationLog:
-    """A table `iteration, prefill_requests, prefill_tokens, decode_requests, decode_tokens, elapsed_ms`, plain or gzip.
+    """A table `iteration, prefill_requests, prefill_tokens, decode_requests, decode_tokens, elapsed_ms`, or the log of a vLLM
+    server that was started with --enable-logging-iteration-details; plain or gzip.
 
     Raises:
         InputError: names the file, the line, the column, what was found and what is allowed.
@@ -90,6 +96,8 @@ def read_iterations(path: Path | str) -> IterationLog:
     text = read_text(path)
     if not text.strip():
         raise InputError(f"{path}: the file is empty; a header {','.join(COLUMNS)} is needed")
+    if "Iteration(" in text:
+        text = _from_server_log(text, path)
     table = CsvTable(text, path)
     if missing := [name for name in COLUMNS if name not in table.header]:
         raise InputError(
@@ -121,6 +129,20 @@ def read_iterations(path: Path | str) -> IterationLog:
         decode_requests=counts["decode_requests"][some],
         elapsed_ns=elapsed[some] * 1e6,
     )
+
+
+def _from_server_log(text: str, path: Path) -> str:
+    """The table of a server's log: a row for each line that tells an iteration, blank ones for the others. The header stands in
+    the place of the first line, so that line numbers stay those of the file, unless that is an iteration already."""
+    rows = []
+    for number, line in enumerate(text.split("\n"), 1):
+        found = _ITERATION.search(line)
+        if found is None and "Iteration(" in line:
+            raise InputError(
+                f"{path}: line {number}: found {line.strip()[:120]!r}, which is no iteration as vLLM logs it"
+            )
+        rows.append("" if found is None or found["dummy"] else ",".join(found.group(*COLUMNS)))
+    return "\n".join([",".join(COLUMNS), *(rows if rows[0] else rows[1:])])
 
 
 def shapes(

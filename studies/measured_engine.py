@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
-from pydantic_core import PydanticCustomError
 
 from calibration.measured.folder import Found
 from calibration.measured.run import MeasuredRun
@@ -19,6 +18,7 @@ from scenarios.hf_config import read_config
 from scenarios.models import CATALOG as MODELS
 from scenarios.models import ModelSpec
 from scenarios.schema import Scenario
+from studies.kv_interval import ends
 
 CONFIGS = ("model_config.json", "config.json")
 _UNKNOWN_MEMORY, _UNKNOWN_BANDWIDTH, _UNKNOWN_FLOPS = 192e9, 1e12, 1e14
@@ -63,33 +63,15 @@ def engine_of(
         if data[what] is None:
             raise InputError(f"{found.folder}: nothing in it says which {what} ran; give --{what} NAME, or a scenario")
 
-    def build(**more: Any) -> Scenario:
-        try:
-            return Scenario.model_validate(data | {"engine": fields | more}, context={"base": None})
-        except ValidationError as error:
-            inside, problem = one_message(error, data | {"engine": fields | more})
-            raise InputError(f"{found.folder}: {inside or 'scenario'}: {problem}") from None
-
-    whole = build()
+    data["engine"] = fields
+    try:
+        whole = Scenario.model_validate(data, context={"base": None})
+    except ValidationError as error:
+        inside, problem = one_message(error, data)
+        raise InputError(f"{found.folder}: {inside or 'scenario'}: {problem}") from None
     client_ns = 0 if serving is None else round(serving.client_overhead * 1e9)
-    if "num_gpu_blocks" in fields or whole.hardware.kv_cache_bytes is not None:
-        return Engine(whole, client_ns=client_ns)
-    low, high = _capacity(whole)
-    return Engine(whole, build(num_gpu_blocks=low), build(num_gpu_blocks=high), client_ns)
-
-
-def _capacity(scenario: Scenario) -> tuple[int, int]:
-    """Fewest and most KV blocks that memory holds where no log states them: what neither weights nor KV get (activations,
-    graphs, the runtime) is between a third of the sheet's figure and twice it."""
-    reserve = scenario.hardware.reserve_bytes
-    found = []
-    for factor in (2.0, 1.0 / 3.0):
-        sheet = replace(scenario.hardware, reserve_bytes=reserve * factor)
-        try:
-            found.append(scenario.engine.resolve(scenario.model, sheet).num_gpu_blocks)
-        except PydanticCustomError:  # nothing would fit, but the engine ran
-            found.append(scenario.engine_config().num_gpu_blocks)
-    return found[0], found[1]
+    pair = ends(whole)
+    return Engine(whole, client_ns=client_ns) if pair is None else Engine(whole, *pair, client_ns)
 
 
 def _model(found: Found, run: MeasuredRun) -> ModelSpec | str | None:

@@ -145,6 +145,19 @@ def test_rows_are_a_range_of_iterations_that_is_there(tmp_path, steps, rows, mes
         log.take(rows)
 
 
+def test_a_servers_own_log_is_read_as_the_table(tmp_path):
+    line = "(EngineCore_DP0 pid=1) INFO 11-30 00:53:11 [core.py:359] Iteration({}): {} context requests, {} context tokens, {} "
+    line += "generation requests, {} generation tokens, iteration elapsed time: {} ms, GPU KV cache usage: 0.1%"
+    rows = [(0, 1, 64, 0, 0, "20.50"), (1, 0, 0, 1, 1, "5.25"), (2, 1, 64, 1, 1, "21.00")]
+    log, table = tmp_path / "server.log", tmp_path / "steps.csv"
+    log.write_text("\n".join(["INFO Started.", *(line.format(*row) for row in rows), "INFO Stopped."]))
+    table.write_text("\n".join([",".join(COLUMNS), *(",".join(map(str, row)) for row in rows)]))
+    assert read_iterations(log).hash() == read_iterations(table).hash()
+    log.write_text(log.read_text() + "\nIteration(3): nothing")
+    with pytest.raises(InputError, match=r"line 6: found 'Iteration\(3\): nothing'"):
+        read_iterations(log)
+
+
 def test_too_few_known_rows_are_refused(tmp_path, steps):
     log = read_iterations(written(tmp_path / "steps.csv", steps)).take(":5")
     with pytest.raises(InputError, match="too few to fit"):
