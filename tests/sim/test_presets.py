@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from serving.fast_scheduler import FastScheduler
 from sim.cluster import simulate
+from tests.laws.worlds import content
 from tests.sim.test_cluster import ENGINE, MS, SteadyCost, workload
 
 SGLANG = replace(
@@ -38,3 +41,25 @@ def test_closed_loops_start_with_a_burst_and_go_on_as_answers_come(engine) -> No
     arrivals, ends = sorted(records.requests["arrival_ns"].tolist()), sorted(records.requests["finish_ns"].tolist())
     assert arrivals[:3] == [0, 0, 0]
     assert arrivals[3:] == ends[:9]
+
+
+@pytest.mark.parametrize("policy", ["guaranteed_no_evict", "new_token_ratio"])
+def test_where_memory_never_binds_the_fast_path_takes_every_policy(policy: str) -> None:
+    engine = replace(
+        TRTLLM, capacity_scheduler_policy=policy, num_gpu_blocks=97, block_size=16, max_model_len=96, max_num_seqs=16,
+        max_num_batched_tokens=96,
+    )  # fmt: skip
+    assert FastScheduler.supports(engine)
+    rng = np.random.default_rng(4)
+    load = workload([-1] * 60, rng.integers(1, 60, 60).tolist(), concurrency=9)
+    load.max_tokens[:] = 60
+    fast, plain, vllm = (
+        simulate(which, load, SteadyCost(), fast=quick)
+        for which, quick in (
+            (engine, True),
+            (engine, False),
+            (replace(engine, capacity_scheduler_policy="max_utilization"), True),
+        )
+    )
+    assert content(fast) == content(plain) == content(vllm)
+    assert fast.finished.all()
