@@ -192,7 +192,7 @@ class _Reader:
             sizes = [np.unique(x[rows]) for x in (m, n, k)]
             grid, where = gather(file, f"gemm {dtype}", [x[rows] for x in (m, n, k)], sizes, ns[rows], rows)
             origin = self._origin("gemm", f"gemm {dtype}", file)
-            found[dtype] = Gemm(origin, sizes[0], sizes[1], sizes[2], grid, where)
+            found[dtype] = Gemm(origin, sizes[0], sizes[1], sizes[2], grid, where, _GEMM_BYTES[dtype])
         return found
 
     def attention(self, phase: str) -> dict[AttentionShape, Grid]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibration.operators.tables import Floats, Grid, digest
+from calibration.operators.tables import BEYOND_CACHES, Floats, Grid, digest
 from sim.operator_profile import DecodeAttention, PrefillAttention
 
 QUERIES = (1, 16, 32, 64, 128, 256, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384)
@@ -23,9 +23,11 @@ SPIKE = 1.15
 """More work that takes less by this factor, in both directions of a grid, tells a bad measurement."""
 
 
-def without_spikes(grid: Grid) -> tuple[Grid, tuple[str, ...]]:
-    """The grid without values that larger sizes in both directions contradict; each is told from its neighbours, and named."""
-    ns, names = grid.ns.copy(), []
+def without_spikes(grid: Grid) -> tuple[Grid, tuple[int, ...]]:
+    """The grid without values that larger sizes in both directions contradict, each told from its neighbours; and the rows
+    that were left out."""
+    ns = grid.ns.copy()
+    rows: list[int] = []
     for i, j in np.argwhere(np.isfinite(grid.ns)).tolist():
         right = grid.ns[i, j + 1] if j + 1 < ns.shape[1] else np.nan
         below = grid.ns[i + 1, j] if i + 1 < ns.shape[0] else np.nan
@@ -35,11 +37,8 @@ def without_spikes(grid: Grid) -> tuple[Grid, tuple[str, ...]]:
         ns[i, j] = min(
             right if not j else np.interp(grid.across[j], grid.across[[j - 1, j + 1]], [ns[i, j - 1], right]), below
         )
-        names.append(
-            f"{grid.origin.file}, row {int(grid.rows[i, j])}: {grid.origin.operator} at ({int(grid.down[i])}, {int(grid.across[j])}) "
-            f"takes {grid.ns[i, j] / 1e3:.1f} us, more work {more / 1e3:.1f} us: left out"
-        )
-    return Grid(grid.origin, grid.down, grid.across, ns, grid.rows), tuple(names)
+        rows.append(int(grid.rows[i, j]))
+    return Grid(grid.origin, grid.down, grid.across, ns, grid.rows), tuple(rows)
 
 
 @dataclass(frozen=True)
@@ -159,10 +158,17 @@ def _shared(prefill: Grid) -> float:
     return max(0.0, float(np.nanmedian(saved))) if np.isfinite(saved).any() else 0.0
 
 
-def decode_attention(decode: Grid, layers: int) -> tuple[DecodeAttention, Fitted]:
-    """All layers' decode attention. Where a batch with such contexts did not fit the machine, the last slope goes on."""
+def decode_attention(decode: Grid, layers: int, token_bytes: float) -> tuple[DecodeAttention, Fitted]:
+    """All layers' decode attention. Where a batch with such contexts did not fit the machine, the last slope goes on.
+
+    token_bytes: keys and values of one token in one layer. No less than reading them takes, at the best rate that was measured
+    where they are larger than any cache.
+    """
     filled = fill_by_slope(decode)
-    grown = _growing(filled)
+    size = np.outer(decode.down, decode.across + 1.0) * token_bytes
+    large = (size >= BEYOND_CACHES) & np.isfinite(decode.ns)
+    read = float((decode.ns / size)[large].min()) if large.any() else 0.0
+    grown = _growing(np.maximum(filled, size * read))
     moved = grown / filled - 1.0
     contexts = [c for c in DECODE_CONTEXTS if decode.across[0] <= c <= decode.across[-1]]
     columns = np.array([np.interp(contexts, decode.across, row) for row in grown]) * layers

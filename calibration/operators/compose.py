@@ -39,11 +39,17 @@ class _Notes:
     provenance: list[Provenance] = field(default_factory=list)
     constants: list[Constant] = field(default_factory=list)
     not_modelled: list[str] = field(default_factory=list)
+    spikes: dict[tuple[str, str], set[int]] = field(default_factory=dict)
 
     def constant(self, name: str, value: float, unit: str, basis: str, why: str) -> None:
         self.constants.append(
             Constant.model_validate({"name": name, "value": value, "unit": unit, "basis": basis, "why": why})
         )
+
+    def left_out(self, file: str, operator: str, rows: Sequence[int]) -> None:
+        """Measured rows that larger sizes contradict."""
+        if rows:
+            self.spikes.setdefault((file, operator), set()).update(rows)
 
     def analytic(self, operator: str, why: str) -> None:
         """An operator that nobody measured."""
@@ -122,11 +128,16 @@ def compose(
     if tp > 1:
         curves["all-reduce"] = _times(_all_reduce(tables, model, hardware, tp, graph_tokens, notes), 2 * layers)
     shape = (heads, kv_heads, model.head_dim, kv_dtype)
-    prefill, spikes = attention.without_spikes(_attention(tables, hardware, "prefill", shape, notes))
-    decode, more_spikes = attention.without_spikes(_attention(tables, hardware, "decode", shape, notes))
-    notes.not_modelled += [*spikes, *more_spikes]
+    grids = []
+    for which in ("prefill", "decode"):
+        grid, rows = attention.without_spikes(_attention(tables, hardware, which, shape, notes))
+        notes.left_out(grid.origin.file, grid.origin.operator, rows)
+        grids.append(grid)
+    prefill, decode = grids
     prefill_part, about_prefill = attention.prefill_attention(prefill, decode, layers)
-    decode_part, about_decode = attention.decode_attention(decode, layers)
+    decode_part, about_decode = attention.decode_attention(
+        decode, layers, 2.0 * kv_heads * model.head_dim * BYTES[kv_dtype]
+    )
     for grid, about in ((prefill, about_prefill), (decode, about_decode)):
         if grid.origin.version != "roofline":
             notes.provenance.append(_provenance(tables, grid.origin.operator, grid, about.rows, about.hash))
@@ -232,6 +243,12 @@ def _gemm(tables: OperatorTables, hardware: HardwareSpec, dtype: str, n: int, k:
         notes.not_modelled.append(
             f"GEMM n={n} k={k}: m {', '.join(map(str, curve.lost))} was not measured, a line goes over it"
         )
+    notes.left_out(table.origin.file, f"gemm {dtype}", curve.spikes)
+    if curve.raised > 0.01:
+        notes.constant(
+            f"gemm {dtype} n={n} k={k}: raised", round(curve.raised, 4), "share", "measured",
+            "at most so much, to what reading its weights takes: measured again and again they stay in the cache",
+        )  # fmt: skip
     if curve.below:
         notes.not_modelled.append(f"GEMM n={n} k={k} is smaller than any measured; the smallest measured time is taken")
     return curve.m, curve.ns
@@ -360,6 +377,10 @@ def _describe(
     if jitter:
         notes.constant("jitter", jitter, "share", "fitted", "the slowest tensor-parallel rank against the mean one")
     notes.not_modelled += [
+        *(
+            f"{operator}: left out, for they take far longer than larger sizes: rows {', '.join(map(str, sorted(rows)))} of {file}"
+            for (file, operator), rows in notes.spikes.items()
+        ),
         f"decodes with more than {reach:,} tokens of KV together were not measured: the last slope goes on",
         "prompts with cached context were not measured: differences of whole prompts",
         "prompts and decodes in one attention call: taken as the sum of the two",

@@ -12,13 +12,17 @@ import numpy as np
 from calibration.operators.tables import Floats, Gemm, Ints, digest
 from scenarios.errors import InputError
 
+SPIKE = 1.5
+"""A measured row that takes so many times what the next larger ones take is no measurement of that kernel."""
+
 FEW = 0.1
 """Share of the m of a shape that may be missing, one at a time, before it counts as a hole."""
 
 
 @dataclass(frozen=True)
 class GemmCurve:
-    """ns: `(M,)` at m `(M,)`. lost: single m that were not measured at this shape. used: how many measured rows went in. split: into how many GEMMs one wider than the table was cut.
+    """ns: `(M,)` at m `(M,)`. lost: single m that were not measured at this shape. spikes: rows that were left
+    out. raised: largest share by which it was raised to what reading its weights takes. used: how many measured rows went in. split: into how many GEMMs one wider than the table was cut.
     below: n or k was less than any measured, whose time is taken."""
 
     m: Ints
@@ -26,6 +30,8 @@ class GemmCurve:
     used: int
     hash: str
     lost: tuple[int, ...] = ()
+    spikes: tuple[int, ...] = ()
+    raised: float = 0.0
     split: int = 1
     below: bool = False
 
@@ -48,7 +54,7 @@ def gemm_curve(table: Gemm, n: int, k: int) -> GemmCurve:
     width = -(-n // split)
     at_n, weight_n = _between(table.n, width)
     at_k, weight_k = _between(table.k, k)
-    corner = table.ns[:, at_n][:, :, at_k]
+    corner, spikes = _without_spikes(table, at_n, at_k)
     weights = np.outer(weight_n, weight_k)
     used = weights > 0
     known = np.asarray(np.isfinite(corner[:, used]).all(axis=1))
@@ -64,11 +70,33 @@ def gemm_curve(table: Gemm, n: int, k: int) -> GemmCurve:
             "measure them, or leave out that n or k everywhere"
         )
     keep = known
-    ns = (np.where(used[None], corner, 0.0) * weights[None]).sum(axis=(1, 2)) * split
+    ns = (np.where(used[None], corner, 0.0) * weights[None]).sum(axis=(1, 2))
+    # Weights that stayed in a cache while they were measured have to be read in a model.
+    read = np.maximum(ns, width * k * table.weight_bytes * table.read_ns)
+    raised = float(np.nanmax(read[keep] / ns[keep])) - 1.0
+    ns = read * split
     return GemmCurve(
-        table.m[keep], ns[keep], int(used.sum()) * int(keep.sum()), digest(corner[keep][:, used]), tuple(table.m[lost].tolist()), split,
+        table.m[keep], ns[keep], int(used.sum()) * int(keep.sum()), digest(corner[keep][:, used]), tuple(table.m[lost].tolist()), spikes, raised, split,
         width < int(table.n[0]) or k < int(table.k[0]),
     )  # fmt: skip
+
+
+def _without_spikes(table: Gemm, at_n: Ints, at_k: Ints) -> tuple[Floats, tuple[int, ...]]:
+    """The columns at these n and k less values that the next three m contradict (their median), if that m is not slow at other shapes too.
+
+    Such a value is told from its neighbours; a kernel that really is slow at one m (a single row, say) is so at most shapes.
+    """
+    corner = table.ns[:, at_n][:, :, at_k].copy()
+    rows: list[int] = []
+    usual = table.usual_ratio
+    for i, j in np.ndindex(len(at_n), len(at_k)):
+        column = corner[:, i, j]
+        ratio = column[:-3] / np.median([column[1:-2], column[2:-1], column[3:]], axis=0)
+        after = column[:-3] / column[1:-2]
+        for m in np.flatnonzero((ratio > SPIKE) & (after > SPIKE * np.maximum(usual[:-2], 1.0))).tolist():
+            column[m] = np.interp(table.m[m], table.m[[m - 1, m + 1]], column[[m - 1, m + 1]]) if m else column[1]
+            rows.append(int(table.rows[m, at_n[i], at_k[j]]))
+    return corner, tuple(rows)
 
 
 def _between(grid: Ints, value: int) -> tuple[Ints, Floats]:

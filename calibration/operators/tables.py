@@ -26,6 +26,11 @@ ExpertShape = tuple[int, int, int, int, str, str]
 """Hidden size, width of an expert on one rank, experts, experts a token, precision, distribution of tokens over experts."""
 
 
+BEYOND_CACHES = 256e6
+"""Bytes that no cache of today's devices holds (the largest has 126 MB). Smaller operands that are measured again and again stay
+in it, but in a model the other layers' weights pass through between."""
+
+
 @dataclass(frozen=True)
 class Origin:
     """The file that an operator's rows come from. version: of the engine or library that was measured."""
@@ -38,7 +43,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Gemm:
-    """`(m, k) x (k, n)` by one precision. m: `(M,)`, n: `(N,)`, k: `(K,)`; ns and rows: `(M, N, K)`."""
+    """`(m, k) x (k, n)` by one precision. m: `(M,)`, n: `(N,)`, k: `(K,)`; ns and rows: `(M, N, K)`. weight_bytes: of one."""
 
     origin: Origin
     m: Ints
@@ -46,6 +51,20 @@ class Gemm:
     k: Ints
     ns: Floats
     rows: Ints
+    weight_bytes: float
+
+    @cached_property
+    def read_ns(self) -> float:
+        """Nanoseconds of a weight's byte where weights are far larger than any cache; 0 where none are."""
+        size = np.outer(self.n, self.k) * self.weight_bytes
+        large = (size >= BEYOND_CACHES) & np.isfinite(self.ns[0])
+        return float((self.ns[0] / size)[large].min()) if large.any() else 0.0
+
+    @cached_property
+    def usual_ratio(self) -> Floats:
+        """Of each m to the next, the median over shapes of how much longer it takes. `(M - 1,)`"""
+        with np.errstate(invalid="ignore"):
+            return np.asarray(np.nanmedian(self.ns[:-1] / self.ns[1:], axis=(1, 2)), dtype=np.float64)
 
 
 @dataclass(frozen=True)

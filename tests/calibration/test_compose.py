@@ -119,8 +119,47 @@ def test_a_value_that_more_work_contradicts_twice_is_left_out_and_named(tmp_path
         profile_of(toy.write(tmp_path / "bad", {"generation": change})),
         profile_of(toy.write(tmp_path / "good")),
     )
-    assert any(f"row {wrong}: decode attention at (1, 255)" in text for text in bad.not_modelled)
+    assert any("decode attention: left out" in text and f"rows {wrong} of" in text for text in bad.not_modelled)
     assert np.allclose(bad.decode_attention.ns, good.decode_attention.ns, rtol=0.02)
+
+
+def test_a_gemm_that_larger_ones_contradict_is_left_out_but_a_kernel_slow_at_one_m_everywhere_stays(tmp_path):
+    cells = [(m, n, k) for n in toy.N for k in toy.N for m in toy.M]
+    wrong = cells.index((64, 512, 512))
+    change = toy.with_value("latency", wrong, 3 * toy.gemm_ms(64, 512, 512))
+    bad, good = profile_of(toy.write(tmp_path / "bad", {"gemm": change})), profile_of(toy.write(tmp_path / "good"))
+    assert any(f"rows {wrong} of" in text for text in bad.not_modelled)
+    assert at(bad.tokens["linears"], 64) == pytest.approx(at(good.tokens["linears"], 64), rel=0.02)
+
+    def slow_alone(rows):
+        return rows | {"latency": [t * (3 if m == 1 else 1) for t, m in zip(rows["latency"], rows["m"], strict=True)]}
+
+    slow = profile_of(toy.write(tmp_path / "slow", {"gemm": slow_alone}))
+    assert not any("left out" in text for text in slow.not_modelled)
+    assert at(slow.tokens["linears"], 1) == pytest.approx(3 * at(good.tokens["linears"], 1), rel=0.01)
+
+
+def test_keys_and_values_that_stayed_in_a_cache_while_they_were_measured_are_read_in_a_model(tmp_path):
+    cached = 64e6
+
+    def hot(rows):
+        size = [4 * 4 * 64 * b * (s + 1) for b, s in zip(rows["batch_size"], rows["step"], strict=True)]
+        return rows | {"latency": [t / (4 if x < cached else 1) for t, x in zip(rows["latency"], size, strict=True)]}
+
+    shapes = [(b, s) for b in (1, 8, 64, 512) for s in (1, 63, 1023, 4095)]
+    rows = {"batch_size": [b for b, _ in shapes], "step": [s for _, s in shapes]}
+
+    def large(given):
+        kept = {name: [cells[0]] * len(shapes) for name, cells in given.items() if name not in rows}
+        return hot(kept | rows | {"latency": [toy.decode_ms(b, s) for b, s in shapes]})
+
+    profile = profile_of(toy.write(tmp_path, {"generation": large}))
+    floor = [
+        [4 * 4 * 64 * b * (s + 1) * 2e9 / toy.BANDWIDTH for s in profile.decode_attention.contexts]
+        for b in (1, 8, 64, 512)
+    ]
+    assert np.all(np.array(profile.decode_attention.ns) >= 4 * 0.99 * np.array(floor))
+    assert any(c.name == "decode attention: raised" for c in profile.constants)
 
 
 def test_points_that_a_line_tells_are_left_out_within_the_tolerance():
