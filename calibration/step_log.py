@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from calibration.features import Column, Observations, shapes_to_observations
 from calibration.fit import Fitter, NotEnoughDataError, errors_by_kind
+from calibration.noise import noise_of
 from scenarios.documents import read_text
 from scenarios.errors import InputError
 from scenarios.trace_csv import CsvTable
@@ -272,6 +273,7 @@ def fit_log(
         jumps=fitted.jumps_,
         residuals=tuple(float(q) for q in np.percentile(residuals, np.arange(101))),
         cv_error=errors_by_kind(seen.kind, fitted.cv_predicted_, ns),
+        noise=noise_of(residuals, log.iteration[kept]),
         data_hash=log.hash(),
     )
 
