@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from studies import launch_commands, measured_commands, measuring_commands, profile_commands, terminal
+from studies import fidelity_command, launch_commands, measured_commands, measuring_commands, profile_commands, terminal
 from studies.options import (
     Burstiness,
     Clock,
@@ -219,6 +219,9 @@ def validate(
         terminal.print_json(found.to_dict())
         return
     terminal.show_tables(found.tables(), [found.sentence])
+
+
+app.command()(fidelity_command.fidelity)
 
 
 app.command()(measuring_commands.quality)
