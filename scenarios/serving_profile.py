@@ -18,7 +18,7 @@ from pydantic_core import PydanticCustomError
 from scenarios import documents, serving_profiles
 from scenarios.engine import Engine
 from scenarios.errors import InputError, check_keys, misplaced, nearest, one_message, unknown
-from scenarios.fields import Duration, Section
+from scenarios.fields import Duration, Section, format_duration
 from scenarios.hardware import HardwareSpec
 from scenarios.models import ModelSpec
 from scenarios.schema import Scenario
@@ -66,17 +66,21 @@ class Case(Section):
 
 
 class Client(Section):
-    """Who asks: a closed loop. All clients send at once, and each sends its next request when its last is answered.
+    """Who asks: a closed loop. All clients send at once, and each sends its next request when its last is answered and it has
+    reacted.
 
     Args:
         lengths: `exact`, or `uniform`: whole numbers from `shortest` x the stated length, rounded down, to that length.
         shortest: share of the stated length.
         rounds: requests of a run are so many times the concurrency. All of them count, the first burst included.
+        reaction: seconds from an answer's end to the next request. Less than a step of the engine, it decides by how many steps
+            the request comes too late for the next one, and no more.
     """
 
     lengths: Literal["exact", "uniform"] = "exact"
     shortest: float = Field(default=1.0, gt=0, le=1)
     rounds: int = Field(ge=1)
+    reaction: Duration = 0.0
 
     @model_validator(mode="after")
     def _share_of_what(self) -> Client:
@@ -85,6 +89,10 @@ class Client(Section):
                 f"found {self.shortest:g} with lengths {self.lengths}; uniform needs a share below 1", "shortest"
             )
         return self
+
+    def pause(self) -> dict[str, Any]:
+        """Think time of a scenario's arrivals; nothing where clients react at once."""
+        return {"think_time": format_duration(self.reaction)} if self.reaction else {}
 
     def length(self, tokens: int) -> int | dict[str, Any]:
         """The stated length as a scenario's `input` or `output`."""
@@ -214,7 +222,7 @@ class ServingProfile(Section):
             raise InputError(f"serving profile {self.name}: its client needs isl, osl and concurrency")
         return {
             "requests": self.client.rounds * concurrency,
-            "arrivals": {"process": "closed_loop", "concurrency": concurrency},
+            "arrivals": {"process": "closed_loop", "concurrency": concurrency} | self.client.pause(),
             "input": self.client.length(isl),
             "output": self.client.length(osl),
         }

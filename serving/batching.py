@@ -53,7 +53,8 @@ class PrefillFirst:
     """Continuous batching with prompts alone (Orca, vLLM V0): while any prompt fits it runs, else every decode does."""
 
     def __call__(self, scheduler: Scheduler) -> None:
-        scheduler.continue_running(prefills_only=True)
+        if any(request.prefilling for request in scheduler.running):
+            scheduler.continue_running(prefills_only=True)
         if not scheduler.preempted:
             scheduler.admit_waiting()
         if not scheduler.scheduled:

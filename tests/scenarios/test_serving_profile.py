@@ -48,11 +48,17 @@ def test_shipped_profiles_load_and_make_scenarios(name: str) -> None:
 
 
 def test_numbers_follow_the_point() -> None:
-    profile = serving_profile.load("gap-analysis-vllm")
-    config = profile.scenario(model="Qwen3-32B", hardware="H200", **POINT).engine_config()
+    config = serving_profile.loads(GOOD).scenario(model="Qwen3-32B", hardware="H200", **POINT).engine_config()
     assert config.max_num_batched_tokens == 8 + 1024 + 1500
-    assert config.max_num_seqs == 8
-    assert config.async_scheduling
+    shipped = serving_profile.load("gap-analysis-vllm").scenario(model="Qwen3-32B", hardware="H200", **POINT)
+    assert shipped.engine_config().max_num_seqs == 8
+
+
+def test_clients_may_react_late() -> None:
+    late = GOOD.replace("rounds: 10", "rounds: 10, reaction: 3ms")
+    arrivals = serving_profile.loads(late).scenario(model="Qwen3-8B", hardware="H100", **POINT).workload.arrivals
+    assert isinstance(arrivals, ClosedLoop)
+    assert arrivals.think_time.model_dump()["duration"] == "3ms"
 
 
 def test_settings_of_some_points_apply_there_only() -> None:
