@@ -16,6 +16,7 @@ from serving.records import Records
 from serving.request import Status
 from sim.cost import CostModel
 from sim.drafting import Drafting
+from studies import extrapolation
 
 SAMPLES = 240  # steps whose terms are evaluated, at equal distances of busy time: shares to about one percent
 FULL = 0.95  # share of KV blocks from which memory counts as full
@@ -71,7 +72,8 @@ def binding(
 
     busy: share of the run in which an engine computed. batch: requests that run at once, mean of busy time.
     waiting: share of busy time with somebody in the queue. cause: `kv`, `sequences`, `tokens`, or `other`, of the steps
-    with a queue; None without one. queue_p90, ttft_p90: seconds, None without a scheduled request. terms: `cost_shares` of
+    with a queue; None without one. extrapolated: share of busy time outside what was measured, `outside`: where and by how much
+    (`studies.extrapolation`), and `extrapolation`: the same in words. queue_p90, ttft_p90: seconds, None without a scheduled request. terms: `cost_shares` of
     busy time. sentence: the same in words, rejected requests first.
     """
     steps = records.steps
@@ -93,6 +95,9 @@ def binding(
         shapes = sampled_shapes(records)
         out["terms"] = cost_shares(shapes, cost, drafting, engine.speculation_off_above)
         out["extrapolated"], out["extrapolation"] = extrapolated(shapes, cost)
+        out["outside"] = extrapolation.extrapolation(records, cost)
+        if out["outside"] is not None:
+            out["extrapolated"], out["extrapolation"] = out["outside"]["time"], extrapolation.sentence(out["outside"])
     seconds = latencies(records)
     for name in ("queue", "ttft"):
         out[f"{name}_p90"] = float(np.percentile(seconds[name], 90)) if len(seconds[name]) else None

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from calibration import validate as judged
+from calibration.fit_log import fit_log
 from calibration.measured.folder import Found, read_folder, same_load
 from calibration.measured.llmservingsim import ScheduleGap, schedule_gap
 from calibration.measured.overhead import Overhead, fit_overhead, with_host_time
 from calibration.measured.run import MeasuredRun, as_seen
 from calibration.measured.source import MeasuredSource, Steps, load_source
-from calibration.step_log import fit_log, read_iterations
+from calibration.step_log import read_iterations
 from scenarios.errors import InputError, unknown
 from scenarios.schema import Scenario
 from scenarios.trace_options import TimeUnit
@@ -24,7 +25,8 @@ from sim.cost import CostModel
 from sim.operator_profile import OperatorProfile
 from sim.profiles import AnyProfile, load_profile
 from studies.measured_engine import Engine, engine_of
-from studies.run import Progress, cost_of, profile_cost
+from studies.run import Progress
+from studies.step_costs import cost_of, profile_cost
 
 METRICS = (
     *(f"{stat}_{name}_ms" for name in ("ttft", "tpot", "itl", "e2el") for stat in ("mean", "p50", "p90", "p95", "p99")),

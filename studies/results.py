@@ -327,6 +327,7 @@ def document(run: Run) -> dict[str, Any]:
         "seed",
         "scenario_hash",
         "profile_hash",
+        "profile",
         "cost",
         "versions",
         "workload",

@@ -22,13 +22,11 @@ from serving.plan import Executor, StepPlan, StepResult
 from serving.records import Records
 from sim.cost import CostModel
 from sim.profile import Profile
-from sim.profile_cost import ProfileCost
-from sim.profiles import load_profile
 from sim.replay import ReplayReport, replay
-from sim.roofline import Roofline
-from studies import quality, speculation
+from studies import quality, speculation, step_costs
 from studies.binding import binding
 from studies.results import Run
+from studies.step_costs import cost_of, profile_of
 
 if TYPE_CHECKING:
     from gpu_backend.engine import Engine
@@ -36,41 +34,6 @@ if TYPE_CHECKING:
 Clock = Literal["device", "wall"]
 Progress = Callable[[str, float], None]
 """Called with what is being done and the part of it that is, 0 to 1."""
-
-
-def cost_of(scenario: Scenario) -> CostModel:
-    """The step costs that the scenario asks for.
-
-    Raises:
-        InputError: there is no such profile, or it is of another model.
-    """
-    if scenario.cost.source == "profile":
-        return profile_cost(load_profile(str(scenario.cost.profile)), scenario)
-    return Roofline(
-        scenario.model,
-        scenario.hardware,
-        dtype=scenario.dtype,
-        kv_dtype=scenario.kv_dtype,
-        tensor_parallel_size=scenario.engine.tensor_parallel_size,
-    )
-
-
-def profile_cost(profile: Profile, scenario: Scenario) -> ProfileCost:
-    """The step costs of a profile, for a scenario of the model that was measured.
-
-    Raises:
-        InputError: another model's, or another kind of hardware's.
-    """
-    if profile.model != scenario.model.name:
-        raise InputError(
-            f"profile {profile.name}: holds step costs of {profile.model}, but the scenario serves {scenario.model.name}"
-        )
-    if (profile.source.device == "cpu") != scenario.hardware.is_cpu:
-        raise InputError(
-            f"profile {profile.name}: was measured on {profile.source.device}, but the scenario's hardware is "
-            f"{scenario.hardware.name}"
-        )
-    return ProfileCost(profile)
 
 
 def simulate(
@@ -188,7 +151,7 @@ def backend(
         )
     options: dict[str, Any] = {}
     if section.speculation is not None:
-        profile = load_profile(str(scenario.cost.profile)) if scenario.cost.source == "profile" else None
+        profile = profile_of(scenario)
         workload = scenarios.generate(scenario) if workload is None else workload
         options["acceptance"] = speculation.acceptance_of(scenario, workload, profile)
         if section.speculation.method == "draft":
@@ -264,7 +227,8 @@ def describe(
         "cost": cost.name if cost is not None else None,
         "percentiles": list(percentiles),
         "scenario_hash": scenario.hash()[:16],
-        "profile_hash": profile.hash() if isinstance(profile, Profile) else None,
+        "profile_hash": profile.hash() if profile is not None else None,
+        "profile": step_costs.described(cost, scenario),
         "versions": versions(),
         "binding": binding(records, config, cost, figures["duration"], drafting),
         "speculation": speculation.described(records, scenario, cost),

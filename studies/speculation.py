@@ -19,10 +19,11 @@ from sim.acceptance import Acceptance
 from sim.cost import CostModel
 from sim.drafting import Drafting, DraftModel, DraftShare
 from sim.profile import Profile
+from sim.profiles import AnyProfile
 from sim.roofline import Roofline
 
 
-def acceptance_of(scenario: Scenario, workload: Workload, profile: Profile | None = None) -> Acceptance | None:
+def acceptance_of(scenario: Scenario, workload: Workload, profile: AnyProfile | None = None) -> Acceptance | None:
     """Which drafts stand, for every request; None without speculation.
 
     Raises:
@@ -32,7 +33,7 @@ def acceptance_of(scenario: Scenario, workload: Workload, profile: Profile | Non
     if given is None:
         return None
     fallback, found = given.acceptance, given.found
-    of_method = [m for m in profile.acceptance if m.method == given.method] if profile is not None else []
+    of_method = [m for m in profile.acceptance if m.method == given.method] if isinstance(profile, Profile) else []
     # The chance of one draft hardly depends on how many are proposed: the nearest k serves.
     measured = min(of_method, key=lambda m: (abs(m.k - given.k), m.k), default=None)
     if measured is not None:

@@ -14,6 +14,7 @@ from serving.request import Status
 from sim.measured_acceptance import MeasuredAcceptance
 from sim.profile import Profile
 from sim.quality import UNQUANTISED, Quality
+from studies import step_costs
 from studies.results import Run
 
 DASH = "–"
@@ -264,6 +265,8 @@ def binds(run: Run) -> Table:
     note = ""
     if found.get("extrapolation"):
         note = f"{percent(found['extrapolated'])} of busy time is outside what was measured ({found['extrapolation']})"
+        if found.get("outside"):
+            note = found["extrapolation"]
         if str(run.info.get("cost", "")).startswith("roofline"):
             note = "Step costs are a roofline of data sheets: nothing here was measured."
     return Table("What binds", ("", "share of time"), rows, note)
@@ -300,6 +303,8 @@ def about(run: Run) -> list[str]:
     than the scenario says, what was overridden."""
     lines = [f"workload: {run.info['workload']}"] if run.info.get("workload") else []
     lines += run.info.get("resolved", ())
+    costs = step_costs.sentence(run.info.get("profile"))
+    lines += [costs] if costs else []
     if run.info.get("set"):
         lines.append("set: " + ", ".join(run.info["set"]))
     return lines

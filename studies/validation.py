@@ -24,8 +24,9 @@ from studies import html, profiles, report, results, tables
 from studies.binding import binding
 from studies.limits import BEYOND, NOT_MODELLED
 from studies.results import Run
-from studies.run import Clock, Progress, backend, execute, profile_cost, replayed, simulate
+from studies.run import Clock, Progress, backend, execute, replayed, simulate
 from studies.speculation import drafting_of
+from studies.step_costs import profile_cost
 from studies.tables import Table
 
 BATCHINGS = ("chunked", "prefill_first", "static")
