@@ -9,7 +9,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 from pydantic_core import PydanticCustomError
 
@@ -37,6 +37,13 @@ SCALE_BLOCK = 128
 """Published FP8 checkpoints of mixtures scale weights in blocks of so many columns, which a rank's share must not cut."""
 
 FOLDER = Path(__file__).parent / "profiles"
+
+
+class Checkpoint(TypedDict):
+    """What `compose` has to know of a checkpoint beside its precision."""
+
+    expert_dtype: str | None
+    activation_scales: str
 
 
 class Shipped(NamedTuple):
@@ -76,6 +83,14 @@ def _sensible(gpu: str, model: ModelSpec, dtype: str, degree: int) -> bool:
     return blocks * 16 >= LEAST_TOKENS
 
 
+def checkpoint(model: ModelSpec, dtype: str) -> Checkpoint:
+    """How published checkpoints of that precision scale. FP8 ones of dense models have static scales, which compiled engines
+    apply in the kernel before a GEMM; those of mixtures scale in blocks, and find the scales of activations as they go."""
+    if dtype == "fp8" and model.num_experts:
+        return {"expert_dtype": "fp8_block", "activation_scales": "dynamic"}
+    return {"expert_dtype": None, "activation_scales": "fused" if dtype == "fp8" else "dynamic"}
+
+
 def composed(wanted: Shipped) -> OperatorProfile:
     """One of them, from the installed tables.
 
@@ -89,7 +104,7 @@ def composed(wanted: Shipped) -> OperatorProfile:
         hardware=hardware,
         tensor_parallel_size=wanted.tensor_parallel_size,
         dtype=wanted.dtype,
-        expert_dtype="fp8_block" if wanted.dtype == "fp8" and model.num_experts else None,
+        **checkpoint(model, wanted.dtype),
         name=wanted.name,
         created=CREATED,
     )

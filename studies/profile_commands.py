@@ -53,19 +53,21 @@ def aiconfigurator(
     Needs the extra `profiles`."""
     from calibration.operators.aiconfigurator import hardware_of, load_tables
     from calibration.operators.compose import EXPERT_SKEW, compose
-    from calibration.shipped_profiles import with_constants
+    from calibration.shipped_profiles import checkpoint, with_constants
     from studies.profile_list import model_of
 
     _check(out)
+    spec = model_of(model)
     profile = compose(
         load_tables(system, engine, version, tables),
-        model_of(model),
+        spec,
         hardware=hardware_of(system, tables),
         tensor_parallel_size=tp,
         dtype=dtype,
         kv_dtype=kv_dtype,
         expert_skew=expert_skew or EXPERT_SKEW,
         name=out.stem,
+        **checkpoint(spec, dtype),
     )
     if fitted:
         profile = with_constants(profile, engine)
@@ -117,35 +119,47 @@ def vidur(
 @import_app.command()
 def steps(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="iteration, prefill and decode counts, elapsed_ms; CSV.")
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="CSV of iteration, prefill and decode counts, elapsed_ms; a vLLM server's log with iteration details; or the "
+            "result folder of an executed run.",
+        ),
     ],
     model: Annotated[str, typer.Option(metavar="NAME", help="The model's name.")],
     out: Out,
     dtype: Annotated[str, typer.Option(metavar="NAME", help="Of the weights.")] = "bfloat16",
     kv_dtype: Annotated[str, typer.Option(metavar="NAME", help="Of the KV cache.")] = "bfloat16",
     device: Annotated[str, typer.Option(metavar="NAME", help="The device that ran it.")] = "cuda",
+    rows: Annotated[str | None, typer.Option(metavar="A:B", help="Only these iterations, B excluded: 6219:.")] = None,
     input_tokens: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Tokens of every prompt; default: as the log shows.")
+    ] = None,
+    max_num_batched_tokens: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="The engine's token budget; default: the fullest step.")
     ] = None,
     block_size: Annotated[int, typer.Option(metavar="N", min=1, help="Tokens of a KV block.")] = 16,
     as_json: Json = False,
 ) -> None:
     """From the step log of a served engine.
 
-    Contexts are reconstructed from its counts."""
-    from calibration.step_log import fit_log, read_iterations
+    Contexts are reconstructed from its counts; those of our own runs hold them."""
+    from calibration.fit_log import fit_log, fit_own_steps
+    from calibration.step_log import read_iterations
+    from scenarios.errors import InputError
 
     _check(out)
-    profile = fit_log(
-        read_iterations(file),
-        name=out.stem,
-        model=model,
-        dtype=dtype,
-        kv_dtype=kv_dtype,
-        device=device,
-        input_tokens=input_tokens,
-        block_size=block_size,
-    )
+    about = {"name": out.stem, "model": model, "dtype": dtype, "kv_dtype": kv_dtype, "device": device}
+    if file.is_dir() or file.suffix == ".parquet":
+        if rows or input_tokens or max_num_batched_tokens:
+            raise InputError(f"{file}: the log of an executed run holds contexts; leave --rows and lengths out")
+        profile = fit_own_steps(file, block_size=block_size, **about)
+    else:
+        log = read_iterations(file)
+        profile = fit_log(
+            log.take(rows) if rows else log, input_tokens=input_tokens, budget=max_num_batched_tokens,
+            block_size=block_size, **about,
+        )  # fmt: skip
     _write(profile, out, as_json)
 
 

@@ -86,6 +86,18 @@ def test_a_rank_has_its_share_of_every_gemm(root):
     assert half.provenance != whole.provenance
 
 
+def test_fp8_gemms_lose_the_scaling_that_another_kernel_does_in_passing(root):
+    def linears(scales):
+        return profile_of(root, dtype="fp8", activation_scales=scales).tokens["linears"]
+
+    scaling = 4e6 * sum(toy.scaling_ms(4096, k) for k in (512, 512, 512, 1024))
+    dynamic = at(linears("dynamic"), 4096)
+    assert dynamic - at(linears("static"), 4096) == pytest.approx(0.4 * scaling, rel=0.05)
+    assert dynamic - at(linears("fused"), 4096) == pytest.approx(scaling, rel=0.05)
+    used = {p.operator for p in profile_of(root, dtype="fp8", activation_scales="fused").provenance}
+    assert {"scale (taken off fp8 GEMMs)", "quantize (taken off fp8 GEMMs)"} <= used
+
+
 def test_experts_are_spread_as_stated_and_it_is_listed(root):
     even, skewed = profile_of(root, MOE, expert_skew="balanced"), profile_of(root, MOE)
     assert at(skewed.tokens["experts"], 1024) == pytest.approx(1.5 * at(even.tokens["experts"], 1024), rel=0.01)
