@@ -1,4 +1,4 @@
-"""Step costs from an engine's own step log, which counts requests and tokens of each iteration but not their contexts.
+"""An engine's own step log, which counts requests and tokens of each iteration but not their contexts.
 
 Contexts are reconstructed by replaying the counts, first come, first served:
 
@@ -22,15 +22,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.features import Column, Observations, shapes_to_observations
-from calibration.fit import Fitter, NotEnoughDataError, errors_by_kind
-from calibration.noise import noise_of
 from scenarios.documents import read_text
 from scenarios.errors import InputError
 from scenarios.trace_csv import CsvTable
 from serving.plan import StepShape
-from sim.profile import Profile
-from sim.profile_parts import Domain, Range, Source
 
 Ints = NDArray[np.int64]
 
@@ -41,11 +36,6 @@ _ITERATION = re.compile(
     r"(?P<decode_requests>\d+) generation requests, (?P<decode_tokens>\d+) generation tokens, "
     r"iteration elapsed time: (?P<elapsed_ms>[\d.]+) ms(?P<dummy> \(dummy\))?"
 )
-_REACH = 40
-"""Rows to either side that say how slow the machine was."""
-
-_OUTLYING = 0.3
-"""Logarithm of a residual beyond which a row says nothing more of its neighbours: it was interrupted."""
 
 
 @dataclass(frozen=True)
@@ -217,98 +207,6 @@ class _Replay:
         return (None, []) if tokens else (chunks, ended)
 
 
-def fit_log(
-    log: IterationLog,
-    *,
-    name: str,
-    model: str,
-    dtype: str,
-    kv_dtype: str,
-    created: str = "",
-    device: str = "cuda",
-    engine: str = "",
-    input_tokens: int | None = None,
-    budget: int | None = None,
-    block_size: int = 16,
-    folds: int = 5,
-    seed: int = 0,
-) -> Profile:
-    """A profile of the rows of a log, with its residuals and how they hang together.
-
-    Residuals of neighbouring rows are alike (a machine has slow minutes), and rare shapes may have been seen in one slow minute
-    only. So each duration is taken relative to how slow the rows around it were; errors are of the durations as they are.
-
-    Raises:
-        InputError: too few rows whose contexts are known.
-    """
-    found = shapes(log, input_tokens=input_tokens, budget=budget, block_size=block_size)
-    kept = np.array([i for i, shape in enumerate(found) if shape is not None], dtype=np.int64)
-    known = [shape for shape in found if shape is not None]
-    ns = log.elapsed_ns[kept]
-    try:
-        drift = _drift_of(known, ns, seed)
-        fitted = Fitter(folds=folds, seed=seed).fit(known, ns / drift)
-    except NotEnoughDataError as error:
-        raise InputError(f"{log.source}: {error}; {len(known)} of {len(log)} rows have known contexts") from None
-    seen = shapes_to_observations(known)
-    residuals = ns / fitted.predicted_ - 1.0
-    details = {
-        "log": Path(log.source).name,
-        "rows": f"{len(known)} of {len(log)}, iterations {log.iteration[0]} to {log.iteration[-1]}",
-        "contexts": "reconstructed: counts replayed first come, first served",
-    }
-    if engine:
-        details["engine"] = engine
-    return Profile(
-        name=name,
-        created=created,
-        source=Source(device=device, clock="engine", details=details),
-        model=model,
-        dtype=dtype,
-        kv_dtype=kv_dtype,
-        block_size=block_size,
-        domain=_domain(seen, known),
-        dense=fitted.dense_,
-        coefficients=fitted.coefficients_,
-        jumps=fitted.jumps_,
-        residuals=tuple(float(q) for q in np.percentile(residuals, np.arange(101))),
-        cv_error=errors_by_kind(seen.kind, fitted.cv_predicted_, ns),
-        noise=noise_of(residuals, log.iteration[kept]),
-        data_hash=log.hash(),
-    )
-
-
-def lag_one(values: Column) -> float:
-    """Autocorrelation of neighbours, `(n,)`; 0 of a constant."""
-    around = values - values.mean()
-    variance = float((around * around).mean())
-    return float((around[1:] * around[:-1]).mean()) / variance if variance > 0 else 0.0
-
-
-def _drift_of(known: list[StepShape], ns: Column, seed: int) -> Column:
-    """How slow the machine was around each row, mean 1, `(n,)`, by the residuals of a plain fit.
-
-    Once and no further: going on, what a load's shapes cost and how slow the machine was meanwhile are told apart ever less.
-    """
-    plain = Fitter(folds=2, seed=seed).fit(known, ns)
-    residuals = np.clip(np.log(ns / plain.predicted_), -_OUTLYING, _OUTLYING)
-    drift = np.exp(_around(residuals, lag_one(residuals)))
-    return np.asarray(drift / drift.mean())
-
-
-def _around(values: Column, correlation: float) -> Column:
-    """Mean of the values around each, without itself; at distance k it counts `correlation ** k`."""
-    if correlation <= 0:
-        return np.full(len(values), values.mean())
-    total, weight = np.zeros(len(values)), np.zeros(len(values))
-    for k in range(1, min(_REACH, len(values) - 1) + 1):
-        share = correlation**k
-        for to, of in ((slice(k, None), slice(None, -k)), (slice(None, -k), slice(k, None))):
-            total[to] += share * values[of]
-            weight[to] += share
-    return np.asarray(total / weight)
-
-
 def _usual_prompt(log: IterationLog, below: NDArray[np.bool_]) -> int:
     """Commonest tokens a prompt of iterations below the budget, the larger of two as common."""
     some = below & (log.prefill_requests > 0)
@@ -317,21 +215,3 @@ def _usual_prompt(log: IterationLog, below: NDArray[np.bool_]) -> int:
         raise InputError(f"{log.source}: no row shows how long prompts are; say it (input_tokens)")
     common = Counter(int(t) for t in each)
     return max(common, key=lambda t: (common[t], t))
-
-
-def _domain(seen: Observations, known: list[StepShape]) -> Domain:
-    chunks = [chunk for shape in known for chunk in shape.prefill]
-    longest = max((shape.decode_max_context for shape in known), default=0)
-
-    def span(values: NDArray[np.float64] | list[int]) -> Range:
-        found = np.asarray(values)
-        return Range(min=int(found.min()), max=int(found.max())) if len(found) else Range(min=0, max=0)
-
-    return Domain(
-        tokens=span(seen.tokens),
-        prefill_query=span([query for query, _ in chunks]),
-        prefill_context=span([context for _, context in chunks]),
-        decode_sequences=span(seen.decode_sequences),
-        decode_context=Range(min=0, max=max(int(seen.decode_context.max()), longest)),
-        sampled=span(seen.sampled),
-    )

@@ -7,8 +7,9 @@ import pytest
 
 from calibration.features import steps_to_shapes
 from calibration.fit import Fitter
+from calibration.fit_log import fit_log, lag_one
 from calibration.measured.run import measured
-from calibration.step_log import COLUMNS, fit_log, lag_one, read_iterations, shapes
+from calibration.step_log import COLUMNS, read_iterations, shapes
 from scenarios import InputError
 from serving.config import EngineConfig
 from sim.cluster import simulate
@@ -162,3 +163,18 @@ def test_too_few_known_rows_are_refused(tmp_path, steps):
     log = read_iterations(written(tmp_path / "steps.csv", steps)).take(":5")
     with pytest.raises(InputError, match="too few to fit"):
         fit_log(log, input_tokens=100, **MADE)
+
+
+def test_the_log_of_a_run_of_ours_holds_its_contexts(tmp_path, steps):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    parquet.write_table(pa.table(steps), tmp_path / "steps.parquet")
+    profile = fit_own_steps(tmp_path, **MADE)
+    assert profile.cv_error["all"].mape < 0.02
+    assert profile.noise is not None
+    parquet.write_table(pa.table({"step": steps["step"]}), tmp_path / "steps.parquet")
+    with pytest.raises(InputError, match=r"steps\.parquet: no column replica"):
+        fit_own_steps(tmp_path, **MADE)
+    with pytest.raises(InputError, match="there is no such file"):
+        fit_own_steps(tmp_path / "elsewhere.parquet", **MADE)
