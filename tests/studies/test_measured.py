@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import cli
 import scenarios
 from calibration.measured.overhead import with_host_time
 from calibration.measured.run import as_seen, measured
@@ -185,3 +186,54 @@ def test_vllm_on_a_cpu_is_predicted_within_the_larger_of_five_percent_and_its_sp
                     assert abs(row.error) <= max(0.05, row.noise), (load.name, row)
                     judged += 1
     assert judged == 2 * 3 * 8
+
+
+@pytest.fixture
+def servetwin(capsys):
+    def call(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            cli.main(list(arguments))
+        out, err = capsys.readouterr()
+        return int(ended.value.code or 0), out, err
+
+    return call
+
+
+def test_one_command_prints_worst_cells_first_and_the_verdict_last(servetwin, folder):
+    code, out, _ = servetwin("validate", "--measured", str(folder), "--profile", PROFILE)
+    assert code == 0
+    assert out.index("Worst cells") < out.index("r2 (") < out.index("What it rests on") < out.index("Verdict: pass")
+
+
+def test_json_is_one_document(servetwin, folder):
+    code, out, _ = servetwin(
+        "validate",
+        "--measured",
+        str(folder),
+        "--profile",
+        PROFILE,
+        "--only",
+        "r2_a,r2_b",
+        "--overhead-from",
+        "r2_a",
+        "--json",
+    )
+    assert code == 0
+    assert json.loads(out)["loads"].popitem()[1]["validated"] == ["r2_b"]
+
+
+def test_options_about_measured_runs_need_measured_runs(servetwin):
+    code, _, err = servetwin("validate", "demo", "--fit-rows", "6219:")
+    assert code == 2
+    assert "--fit-rows: is about measured runs; give --measured DIR" in err
+    code, _, err = servetwin("validate")
+    assert code == 2
+    assert "give a scenario to execute and simulate, or --measured DIR" in err
+
+
+def test_a_folder_without_a_run_ends_with_the_three_layouts(servetwin, tmp_path):
+    code, _, err = servetwin("validate", "--measured", str(tmp_path))
+    assert code == 2
+    assert "LLMServingSim" in err
+    assert "--save-detailed" in err
+    assert "arrival_s,input_tokens" in err
