@@ -116,7 +116,11 @@ def experts(
         notes.analytic(f"experts {dtype} {shape[:4]}", f"not measured on {tables.system} with {tables.engine_name}")
         return analytic.experts(hardware, shape, dtype)
     notes.measured(line.origin.operator, line, len(line.at), digest(line.ns))
-    return line.at, line.ns
+    # Whatever the spread, a token's experts have to be read, and not from the cache that they were measured in.
+    plain = tables.gemm.get("fp8" if dtype == "fp8_block" else dtype)
+    weights = 3.0 * model.hidden_size * width * model.num_experts_per_tok
+    read = weights * plain.weight_bytes * plain.read_ns if plain else 0.0
+    return line.at, np.maximum(line.ns, read)
 
 
 def elementwise(model: ModelSpec, hardware: HardwareSpec, tp: int, notes: Notes) -> Points:

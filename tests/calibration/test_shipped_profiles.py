@@ -20,7 +20,7 @@ from sim.profiles import shipped_profiles as names
 
 COMPOSED = list(shipped_profiles.catalog())
 NAMES = [one.name for one in COMPOSED]
-SHAPES = 40
+SHAPES = 24
 
 
 @pytest.fixture(scope="module")
