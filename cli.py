@@ -166,13 +166,14 @@ def validate(
     overhead_from: measured_commands.OverheadFrom = None,
     only: measured_commands.Only = None,
     time_unit: measured_commands.Unit = None,
+    noise: measured_commands.Noise = None,
 ) -> None:
     """Compare executions, or runs of real engines, with the simulation.
 
     Schedule, step costs, outcome and ranking of policies, each apart."""
     about_measured = {
         "model": model, "hardware": hardware, "serving": serving, "fit_rows": fit_rows, "overhead_from": overhead_from,
-        "only": only, "time_unit": time_unit,
+        "only": only, "time_unit": time_unit, "noise": noise,
     }  # fmt: skip
     if measured is not None:
         measured_commands.validate(

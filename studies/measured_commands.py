@@ -36,6 +36,10 @@ Only = Annotated[str | None, typer.Option(metavar="RUN,RUN", help="With --measur
 Unit = Annotated[
     str | None, typer.Option(metavar="UNIT", help="With --measured: of times in CSV whose column does not say it.")
 ]
+Noise = Annotated[
+    bool | None,
+    typer.Option("--noise/--no-noise", help="With --measured: draw noise of step times where the profile holds it."),
+]
 
 
 def refuse_stray(**given: Any) -> None:
@@ -65,6 +69,7 @@ def validate(
     overhead_from: str | None,
     only: str | None,
     time_unit: str | None,
+    noise: bool | None,
     out: Path | None,
     as_json: bool,
 ) -> None:
@@ -88,7 +93,7 @@ def validate(
         found = validate_measured(
             folder, loaded, model=model, hardware=hardware, profile=profile, serving=serving, fit_rows=fit_rows,
             overhead_from=None if overhead_from is None else _names(overhead_from), only=_names(only or ""),
-            unit=time_unit, progress=tell,  # type: ignore[arg-type]
+            unit=time_unit, noise=noise is not False, progress=tell,  # type: ignore[arg-type]
         )  # fmt: skip
     if out is not None:
         measured_report.write(found, out)

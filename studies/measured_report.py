@@ -8,7 +8,8 @@ from typing import Any
 from calibration import validate as judged
 from scenarios.errors import InputError
 from studies import html, results, tables
-from studies.measured import Load, Measured
+from studies.measured import Measured
+from studies.measured_loads import Load
 from studies.tables import Table
 
 DECISIVE = (
@@ -55,6 +56,7 @@ def to_dict(found: Measured) -> dict[str, Any]:
         "profile": None if found.profile is None else found.profile.hash(),
         "cost_errors": {} if found.profile is None else {k: e.model_dump() for k, e in found.profile.cv_error.items()},
         "overhead": found.overhead.to_dict(),
+        "noise": _noise(found),
         "verdict": verdict(found),
         "outcome": sorted(rows, key=lambda row: -abs(float(row["error"]))),
         "loads": {load.name: _load(load) for load in found.loads},
@@ -62,6 +64,12 @@ def to_dict(found: Measured) -> dict[str, Any]:
         "ignored_files": list(found.found.ignored),
         "not_modelled": found.not_modelled,
     }
+
+
+def _noise(found: Measured) -> dict[str, Any] | None:
+    """Of step times, where it was drawn."""
+    noise = None if found.profile is None else found.profile.noise
+    return None if noise is None or not found.seeds else {"correlation": noise.correlation, "seeds": found.seeds}
 
 
 def _load(load: Load) -> dict[str, Any]:
@@ -240,6 +248,8 @@ def _basis_table(found: Measured) -> Table:
             cells.append(
                 ("step costs, cross-validated", f"MAPE {tables.percent(errors.mape)} of {errors.observations:,}")
             )
+    if noise := _noise(found):
+        cells.append(("noise of step times", f"mean of {noise['seeds']} draws, lag-1 {noise['correlation']:.2f}"))
     if overhead.runs:
         cells += [
             ("host time per step (constant)", f"{overhead.step_ns / 1e6:.3g} ms"),

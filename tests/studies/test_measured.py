@@ -19,7 +19,8 @@ from sim.cluster import simulate
 from sim.profile_cost import ProfileCost
 from sim.profiles import load_profile
 from studies import measured_report
-from studies.measured import METRICS, validate_measured
+from studies.measured import validate_measured
+from studies.measured_loads import METRICS
 
 PROFILE = "cpu-avx2-qwen3-tiny"
 ENGINE = {
