@@ -12,7 +12,7 @@ from scenarios.errors import check_name, misplaced
 from scenarios.fields import Section
 from scenarios.hardware import HardwareSpec
 from scenarios.models import BYTES, ModelSpec
-from scenarios.presets import PRESETS, preset_name
+from scenarios.presets import DEFAULT, PRESETS, preset_name
 from scenarios.speculation import Speculation
 from serving.batching import BATCHINGS
 from serving.capacity import CAPACITIES
@@ -64,7 +64,7 @@ class Engine(Section):
         tensor_parallel_size: devices that one replica is split over, each with its share of the heads, weights and KV.
     """
 
-    preset: str = "vllm@0.32"
+    preset: str = DEFAULT
     max_model_len: int | None = Field(default=None, ge=2)
     max_num_seqs: int | None = Field(default=None, ge=1)
     max_num_batched_tokens: int | None = Field(default=None, ge=1)

@@ -118,6 +118,7 @@ PRESETS: dict[str, Preset] = {
     ),
 }  # fmt: skip
 
+DEFAULT = "vllm@0.32"
 ALIASES = {"vllm": "vllm@0.32", "sglang": "sglang@0.5", "trtllm": "trtllm@1.0"}
 """Engines without a version: the newest that is described here."""
 

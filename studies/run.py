@@ -211,6 +211,7 @@ def describe(
         "hardware": scenario.hardware.name if way == "simulate" else None,
         "replicas": scenario.replicas,
         "router": scenario.router,
+        "preset": scenario.engine.preset,
         "engine": asdict(config),
         "kv_capacity": "as executed" if capacity is None else capacity.basis,
         "resolved": [f"async_scheduling: off, since {why_synchronous}"] if why_synchronous else [],

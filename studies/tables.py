@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from scenarios.presets import DEFAULT, PRESETS
 from serving.request import Status
 from sim.measured_acceptance import MeasuredAcceptance
 from sim.profile import Profile
@@ -294,7 +295,9 @@ def heading(run: Run) -> str:
     """One line: what was run, how, on which clock."""
     i = run.info
     way = "simulated" if i.get("way") == "simulate" else f"executed on {i.get('device', '?')}, {i.get('clock')} clock"
-    parts = [i.get("model"), i.get("hardware"), i.get("cost") and f"cost: {i['cost']}", f"seed {i.get('seed')}"]
+    devices = i.get("engine", {}).get("tensor_parallel_size", 1)
+    hardware = f"{devices} x {i['hardware']}" if devices > 1 and i.get("hardware") else i.get("hardware")
+    parts = [i.get("model"), hardware, i.get("cost") and f"cost: {i['cost']}", f"seed {i.get('seed')}"]
     return f"{run.name}: {way}; " + ", ".join(str(part) for part in parts if part)
 
 
@@ -302,6 +305,9 @@ def about(run: Run) -> list[str]:
     """What a reader must know beside the heading: what was sent (a trace rewritten, or requests drawn), what is set otherwise
     than the scenario says, what was overridden."""
     lines = [f"workload: {run.info['workload']}"] if run.info.get("workload") else []
+    preset = PRESETS.get(str(run.info.get("preset")))
+    if preset is not None and run.info["preset"] != DEFAULT:
+        lines.append(f"engine {run.info['preset']}: {preset.about}")
     lines += run.info.get("resolved", ())
     costs = step_costs.sentence(run.info.get("profile"))
     lines += [costs] if costs else []

@@ -11,10 +11,12 @@ import plotly.graph_objects as go
 import pytest
 from rich.console import Console
 
+import scenarios
 from calibration.features import steps_to_shapes
 from scenarios.errors import InputError
+from scenarios.presets import PRESETS
 from serving.metrics import summary
-from studies import figures, html, report, results, tables
+from studies import figures, html, report, results, simulate, tables
 from studies.binding import binding, sampled_shapes
 from studies.results import Run
 from tests.studies.test_metrics import empty
@@ -270,3 +272,13 @@ def test_a_target_that_cannot_be_written_is_refused_before_any_work(tmp_path):
     ):
         with pytest.raises(InputError, match=why):
             results.check_target(tmp_path / folder)
+
+
+def test_another_engine_and_a_group_of_devices_are_named():
+    changes = ["hardware=H200", "workload.requests=12", "engine.preset=trtllm", "engine.tensor_parallel_size=2"]
+    run = simulate(scenarios.load("demo", overrides=changes))
+    assert "2 x H200" in tables.heading(run)
+    lines = [line for line in tables.about(run) if line.startswith("engine")]
+    assert lines == [f"engine trtllm@1.0: {PRESETS['trtllm@1.0'].about}"]
+    plain = simulate(scenarios.load("demo", overrides=["workload.requests=12"]))
+    assert not any(line.startswith("engine") for line in tables.about(plain))
