@@ -13,6 +13,7 @@ from typing import NamedTuple
 from calibration.silicon import Point
 from scenarios import hardware as hardware_catalog
 from scenarios import models as model_catalog
+from scenarios import serving_profile
 from scenarios.hardware import HardwareSpec
 from scenarios.models import ModelSpec
 
@@ -26,6 +27,19 @@ def population_of(point: Point) -> str:
     if _DATED.search(point.source):
         return INFERENCEMAX
     return GTL if "gtl_" in point.source else GAP_ANALYSIS
+
+
+def profile_of(point: Point) -> str:
+    """The name of its serving profile."""
+    population = "inferencemax" if population_of(point) == INFERENCEMAX else "gap-analysis"
+    return f"{population}-{point.engine}"
+
+
+def replicas_of(point: Point) -> int:
+    """Engines side by side: some rows count the clients of all of them, and the batch of each."""
+    if point.concurrency is None or point.batch_size is None or point.concurrency % point.batch_size:
+        return 1
+    return point.concurrency // point.batch_size
 
 
 # -- models and devices -----------------------------------------------------------------------------------------------
@@ -127,32 +141,39 @@ def _experts_over(point: Point) -> int:
 
 
 class Exclusion(NamedTuple):
-    """Points that are simulated and reported, but whose own measurement is in doubt: figures are given with and without them."""
+    """Points that are simulated and reported, but whose own measurement is in doubt: figures are given with and without them.
+
+    The serving profile of that name says why.
+    """
 
     name: str
-    why: str
+    profile: str
     applies: Callable[[Point], bool]
+
+    @property
+    def why(self) -> str:
+        return serving_profile.load(self.profile).exclusions[self.name]
 
 
 EXCLUSIONS = (
     Exclusion(
-        "Llama-8B-FP8 on H200 with vLLM",
-        "the rows imply 94 % of the FP8 peak end to end",
+        "Llama-8B-FP8 on H200",
+        "gap-analysis-vllm",
         lambda p: p.short_model == "Llama-3.1-8B-Instruct-FP8" and p.system == "h200_sxm" and p.engine == "vllm",
     ),
     Exclusion(
         "gtl rows of 4000 in, 1000 out",
-        "their client and engine settings are stated nowhere",
+        "gap-analysis-vllm",
         lambda p: population_of(p) == GTL and (p.input_tokens, p.output_tokens) == (4000, 1000),
     ),
     Exclusion(
-        "Llama-70B on H100 at TP 2 with vLLM",
-        "their queueing does not follow from the stated KV capacity",
+        "Llama-70B on H100 at TP 2",
+        "inferencemax-vllm",
         lambda p: p.short_model == "Llama-3.1-70B" and p.system == "h100_sxm" and p.tensor_parallel == 2,
     ),
     Exclusion(
-        "Qwen3-32B on SGLang at TP 1",
-        "KV memory for a handful of requests, of a capacity stated nowhere",
+        "Qwen3-32B at TP 1",
+        "gap-analysis-sglang",
         lambda p: p.short_model == "Qwen3-32B" and p.engine == "sglang" and p.tensor_parallel == 1,
     ),
 )

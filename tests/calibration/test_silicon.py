@@ -139,13 +139,13 @@ def test_populations_are_told_by_their_sources(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "name"),
     [
-        ({"model_path": "nvidia/Llama-3.1-8B-Instruct-FP8", "system": "h200_sxm"}, "Llama-8B-FP8 on H200 with vLLM"),
+        ({"model_path": "nvidia/Llama-3.1-8B-Instruct-FP8", "system": "h200_sxm"}, "Llama-8B-FP8 on H200"),
         (
             {"isl": "4000", "osl": "1000", "silicon_data_source": "gtl_task_id=dynamo; silicon_concurrency=8"},
             "gtl rows of 4000 in, 1000 out",
         ),
-        ({"model_path": "meta-llama/Llama-3.1-70B"}, "Llama-70B on H100 at TP 2 with vLLM"),
-        ({"backend": "sglang", "tp_size": "1"}, "Qwen3-32B on SGLang at TP 1"),
+        ({"model_path": "meta-llama/Llama-3.1-70B"}, "Llama-70B on H100 at TP 2"),
+        ({"backend": "sglang", "tp_size": "1"}, "Qwen3-32B at TP 1"),
         ({"model_path": "meta-llama/Llama-3.1-70B", "tp_size": "4"}, None),
         ({"isl": "4000", "osl": "1000"}, None),
         ({"backend": "sglang"}, None),
