@@ -225,7 +225,7 @@ class FastScheduler:
 
     def find_base_max(self) -> int:
         """The largest `base` of the decodes, after the one who had it has gone."""
-        self.base_max = found = max((request.base for _, _, request in self.finishes), default=0)
+        self.base_max = found = max((r.base for r in self.running if r is not self.partial), default=0)
         return found
 
     def decoding(self) -> list[Request]:

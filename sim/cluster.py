@@ -32,10 +32,13 @@ from sim.acceptance import Acceptance
 from sim.cost import CostModel
 from sim.drafting import Drafting
 from sim.fast_async_replica import fast_replica
+from sim.noise import NoisyCost, NoisyExecutor, StepNoise
+from sim.profile_parts import Noise
 from sim.replica import AnyReplica, CostExecutor, Replica
 
 _END_OF_TIME = 1 << 62
-_STEP_END, _STEP_START = EventPriority(2), EventPriority(3)  # at one instant, after arrivals (SimPy's NORMAL is 1)
+# At one instant, after arrivals (SimPy's NORMAL is 1); step ends in the order of the replicas' numbers.
+_STEP_END, _REACTION, _STEP_START = 2, EventPriority(1 << 30), EventPriority((1 << 30) + 1)
 
 Observer = Callable[[Request, int], None]
 MakeReplica = Callable[[int, RequestLog, StepLog, Observer | None], AnyReplica]
@@ -53,6 +56,8 @@ def simulate(
     horizon_ns: int | None = None,
     acceptance: Acceptance | None = None,
     drafting: Drafting | None = None,
+    noise: Noise | None = None,
+    seed: int = 0,
 ) -> Records:
     """Runs `workload` on `replicas` engines whose steps cost what `cost` says.
 
@@ -61,14 +66,22 @@ def simulate(
         leaps: quiet stretches of decode steps are taken at once; the records are the same without (law 7).
         fast: use the incremental scheduler where it applies; the records are the same without.
         horizon_ns: end of the run; None runs until nothing is left to do.
+        noise: what steps take more or less than `cost` says, drawn from `seed`; every leap is then a step long.
     """
     if engine.speculation != "none" and acceptance is None:
         raise ValueError(f"speculation {engine.speculation}: which drafts stand is not said; give an acceptance")
 
     def make(number: int, requests: RequestLog, steps: StepLog, on_finish: Observer | None) -> AnyReplica:
+        drawn = None if noise is None else StepNoise(noise, seed, number)
         if fast and FastScheduler.supports(engine):
-            return fast_replica(number, fast_scheduler(engine), cost, requests, steps, on_finish, leaps)
-        executor = CostExecutor(cost, acceptance, drafting)
+            scheduler = fast_scheduler(engine)
+            priced = cost if drawn is None else NoisyCost(cost, drawn, scheduler)
+            return fast_replica(number, scheduler, priced, requests, steps, on_finish, leaps)
+        executor = (
+            CostExecutor(cost, acceptance, drafting)
+            if drawn is None
+            else NoisyExecutor(cost, drawn, acceptance, drafting)
+        )
         return Replica(number, Scheduler(engine), executor, requests, steps, on_finish)
 
     collecting = gc.isenabled()
@@ -127,6 +140,7 @@ class _Run:
         self.horizon_ns = horizon_ns
         self.env = simpy.Environment(initial_time=0)
         self.replicas: list[AnyReplica] = []
+        self.starting: set[AnyReplica] = set()  # at the end of this instant
         self.clients = Clients(workload)
         self.observed = self.clients.react
         self.fits = engine.fits(workload.prompt_tokens, workload.max_tokens).tolist()
@@ -219,7 +233,7 @@ class _Run:
         for i, at in sends:
             delay = at - int(self.env.now)
             # A reaction without a pause belongs to the instant of the step end that caused it, before any step starts.
-            self._after(delay, NORMAL if delay else _STEP_END, partial(self.send, i, at))
+            self._after(delay, NORMAL if delay else _REACTION, partial(self.send, i, at))
 
     def _after(self, delay: int, priority: EventPriority, action: Callable[[], None]) -> None:
         event = Event(self.env)
@@ -229,13 +243,25 @@ class _Run:
 
     def _start_later(self, replica: AnyReplica) -> None:
         """The idle replica starts its next step at the end of this instant."""
+        if replica in self.starting:
+            return
+        self.starting.add(replica)
 
         def start() -> None:
+            self.starting.remove(replica)
             if replica.ends is None and replica.has_work:
                 replica.begin(_END_OF_TIME)
+                self._go_on_alone(replica)
                 self._end_later(replica)
 
         self._after(0, _STEP_START, start)
+
+    def _go_on_alone(self, replica: AnyReplica) -> None:
+        """Ends and starts that nobody reacts to, before anything else happens, need no events."""
+        until = self.env.peek()
+        while replica.ends_quietly and replica.ends is not None and replica.ends < until:
+            replica.complete()
+            replica.begin(_END_OF_TIME)
 
     def _end_later(self, replica: AnyReplica) -> None:
         """When the step in flight ends its tokens are out. A leap that was cut meanwhile ends at another time."""
@@ -247,4 +273,4 @@ class _Run:
                 replica.complete()
                 self._start_later(replica)
 
-        self._after(ends - int(self.env.now), _STEP_END, end)
+        self._after(ends - int(self.env.now), EventPriority(_STEP_END + replica.number), end)

@@ -46,6 +46,11 @@ class FastAsyncReplica(FastReplica):
     def has_work(self) -> bool:
         return bool(self.scheduler.running or self.scheduler.waiting) or self.until > self.free_from
 
+    @property
+    def ends_quietly(self) -> bool:
+        """Nobody's answer is complete when the steps in flight end, and there are steps after them."""
+        return bool(self.scheduler.running) and not self.scheduler.ending
+
     def advance(self, now: int) -> None:
         """Runs everything that ends, and then everything that starts, before `now`."""
         if self.ends is not None:

@@ -58,6 +58,12 @@ class FastReplica:
     def has_work(self) -> bool:
         return bool(self.scheduler.running or self.scheduler.waiting)
 
+    @property
+    def ends_quietly(self) -> bool:
+        """Nobody's answer is complete when the steps in flight end, and there are steps after them."""
+        finishes = self.scheduler.finishes
+        return not finishes or finishes[0][0] >= self.scheduler.step
+
     def submit(self, request: Request, now: int) -> None:
         """Hands over a request at `now`; the caller has called `advance(now)`, and `cut(now)` if leaps may go on beyond."""
         scheduler = self.scheduler

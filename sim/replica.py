@@ -30,6 +30,7 @@ can progress has no two of a kind in a row."""
 class AnyReplica(Protocol):
     """What the cluster drives."""
 
+    number: int
     outstanding: int
     ends: int | None
 
@@ -47,6 +48,10 @@ class AnyReplica(Protocol):
 
     @property
     def has_work(self) -> bool: ...
+
+    @property
+    def ends_quietly(self) -> bool:
+        """Whether it is known that nobody's answer is complete when the steps in flight end, and that there are steps after them."""
 
 
 class CostExecutor:
@@ -126,6 +131,10 @@ class Replica:
     @property
     def has_work(self) -> bool:
         return self.scheduler.has_work or self.next is not None
+
+    @property
+    def ends_quietly(self) -> bool:
+        return False
 
     def submit(self, request: Request, now: int) -> None:
         """Hands over a request at `now`; the caller has called `advance(now)`."""
