@@ -15,16 +15,17 @@ from calibration.measured.run import MeasuredRun
 from calibration.measured.source import MeasuredSource, Steps, load_source
 from calibration.step_log import read_iterations
 from scenarios.errors import InputError, unknown
-from scenarios.schema import Scenario
+from scenarios.schema import Cost, Scenario
 from scenarios.trace_options import TimeUnit
 from sim.cost import CostModel
 from sim.operator_profile import OperatorProfile
+from sim.profile_cost import ProfileCost
 from sim.profiles import AnyProfile, load_profile
 from studies.limits import NOT_MODELLED
 from studies.measured_engine import Engine, engine_of
 from studies.measured_loads import Load, Replays, compared
 from studies.run import Progress
-from studies.step_costs import cost_of, profile_cost
+from studies.step_costs import AUTO, cost_of, profile_cost, profile_of
 
 
 @dataclass
@@ -63,7 +64,8 @@ def validate_measured(
 
     Args:
         scenario: engine, model, hardware and cost, instead of what the folder and its source say; its workload is not used.
-        profile: step costs, instead of a step log or kernels in the folder, or the scenario's.
+        profile: step costs, instead of the scenario's, or of a step log or kernels in the folder; `auto` for the shipped
+            profile that fits.
         serving: name or file of a `MeasuredSource`; if not given, the one beside the data or the one that it is recognised by.
         fit_rows: iterations of the folder's step log to fit step costs on.
         overhead_from: runs to set the terms between engine and client on; they are not validated. Empty: no such terms.
@@ -83,7 +85,7 @@ def validate_measured(
 
     def cost_with(step_ns: int) -> CostModel:
         if fitted is not None:
-            return _cost(with_host_time(fitted, step_ns), engine.scenario)
+            return _cost(with_host_time(fitted, step_ns))
         if step_ns:
             raise InputError("--overhead-from needs measured step costs; give --profile, or a step log and --fit-rows")
         return cost_of(engine.scenario)
@@ -128,12 +130,12 @@ def _queues(found: Found, replays: Replays) -> ScheduleGap | None:
     return schedule_gap(found.folder, run, replays.records(run))
 
 
-def _cost(profile: AnyProfile, scenario: Scenario) -> CostModel:
+def _cost(profile: AnyProfile) -> CostModel:
     if isinstance(profile, OperatorProfile):
         from sim.operator_cost import OperatorCost
 
         return OperatorCost(profile)
-    return profile_cost(profile, scenario)
+    return ProfileCost(profile)
 
 
 def _overridden(
@@ -159,9 +161,19 @@ def _overridden(
 def _profile(
     found: Found, source: MeasuredSource, scenario: Scenario, given: str | Path | None, fit_rows: str | None
 ) -> AnyProfile | None:
-    """Measured step costs: the given profile, the folder's step log or its kernels; None where the scenario's cost holds."""
+    """Measured step costs: the given profile, the scenario's, the folder's step log or its kernels; None for the roofline.
+
+    Raises:
+        InputError: a profile of something else than the scenario serves.
+    """
     if given is not None:
-        return load_profile(given)
+        asked = scenario.model_copy(update={"cost": Cost(source="profile", profile=AUTO)})
+        found_profile = profile_of(asked) if str(given) == AUTO else load_profile(given)
+        assert found_profile is not None
+        profile_cost(found_profile, scenario)  # refused before any work
+        return found_profile
+    if scenario.cost.source == "profile":
+        return profile_of(scenario)
     config = scenario.engine_config()
     if source.steps is not None:
         path = found.folder / source.steps.file
@@ -182,8 +194,6 @@ def _profile(
         from calibration.measured.llmservingsim import kernels_of
 
         return kernels_of(found.folder, next(iter(found.runs.values())), scenario)
-    if scenario.cost.source == "profile":
-        return load_profile(str(scenario.cost.profile))
     return None
 
 

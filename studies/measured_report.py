@@ -56,6 +56,7 @@ def to_dict(found: Measured) -> dict[str, Any]:
         "profile": None if found.profile is None else found.profile.hash(),
         "cost_errors": {} if found.profile is None else {k: e.model_dump() for k, e in found.profile.cv_error.items()},
         "overhead": found.overhead.to_dict(),
+        "constants": _constants(found),
         "noise": _noise(found),
         "verdict": verdict(found),
         "outcome": sorted(rows, key=lambda row: -abs(float(row["error"]))),
@@ -64,6 +65,17 @@ def to_dict(found: Measured) -> dict[str, Any]:
         "ignored_files": list(found.found.ignored),
         "not_modelled": found.not_modelled,
     }
+
+
+def _constants(found: Measured) -> list[dict[str, Any]]:
+    """Numbers that no table and no fitted log holds: those of the profile, and those set on runs that are not validated."""
+    listed = [c.model_dump() for c in getattr(found.profile, "constants", ())]
+    overhead = found.overhead
+    for name, ns in (("host time per step", overhead.step_ns), ("client and server, on TTFT", overhead.client_ns)):
+        if overhead.runs:
+            why = f"set on {', '.join(overhead.runs)}"
+            listed.append({"name": name, "value": ns / 1e6, "unit": "ms", "basis": "fitted", "why": why})
+    return listed
 
 
 def _noise(found: Measured) -> dict[str, Any] | None:
@@ -221,11 +233,10 @@ def _capacity_tables(found: Measured) -> list[Table]:
         (f"{tables.label(metric)}, {load.name}", tables.number(ends[0]), tables.number(ends[1]))
         for load in found.loads
         for metric, ends in load.interval.items()
-        if metric in DECISIVE
+        if metric in DECISIVE and metric in {row.metric for row in load.rows}
     ]
-    note = (
-        "nothing states the KV capacity: what is beside weights takes between twice and a third of the sheet's reserve"
-    )
+    scenario = found.engine.scenario
+    note = scenario.engine.kv_capacity(scenario.model, scenario.hardware).basis
     return [Table("KV capacity", ("", f"{low:,} blocks", f"{high:,} blocks"), cells, note)]
 
 

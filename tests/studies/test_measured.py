@@ -106,6 +106,7 @@ def test_json_has_outcome_rows_with_the_worst_first(found):
     errors = [abs(row["error"]) for row in data["outcome"]]
     assert errors == sorted(errors, reverse=True)
     assert data["overhead"]["host_per_step_ms"] == pytest.approx(1.5, abs=0.02)
+    assert [c["name"] for c in data["constants"]] == ["host time per step", "client and server, on TTFT"]
     assert set(data["loads"]) == {load.name for load in found.loads}
     assert data["not_modelled"]
 
