@@ -164,17 +164,21 @@ class Scheduler:
 
     def continue_running(self, prefills_only: bool = False) -> None:
         """One more chunk or token, and its drafts, for those that run, in admission order; preempts when blocks run out."""
-        i, slots = 0, self.speculation.input_slots
-        while i < len(self.running) and self.budget > slots:
-            request = self.running[i]
-            n = self._cut(request.expected_tokens + request.drafts - request.computed)
-            n = min(n, self.budget - slots, self.config.max_model_len - 1 - request.computed)
+        i, slots, running = 0, self.speculation.input_slots, self.running
+        pool, size, window = self.pool, self.config.block_size, self.config.max_model_len
+        while i < len(running) and self.budget > slots:
+            request = running[i]
+            n = request.expected_tokens + request.drafts - request.computed
+            if n > 1:
+                n = min(self._cut(n), self.budget - slots)
+            n = min(n, window - 1 - request.computed)
             if n <= 0 or self._ends_in_flight(request) or (prefills_only and is_decoding(request, request.computed)):
                 i += 1
                 continue
-            while not self.pool.allocate(request, self._held(request.computed + n)):
-                victim = self.capacity.victim(self.running)
-                passed = self.running.index(victim) < i
+            held = self._held(request.computed + n)
+            while held > len(request.blocks) * size and not pool.allocate(request, held):
+                victim = self.capacity.victim(running)
+                passed = running.index(victim) < i
                 had_row = self._preempt(victim)
                 # Where prompts alone run, one behind a decode that was left out and is now gone waits for the next step.
                 i -= passed and (had_row or not prefills_only)
@@ -246,11 +250,11 @@ class Scheduler:
             if not row.samples or request.status > Status.PREEMPTED:  # a row in flight of one that has ended is wasted
                 continue
             self.barren_preemptions = 0
-            stand = 0 if row.padded else min(accepted.get(request.index, 0), row.drafts)
+            stand = min(accepted.get(request.index, 0), row.drafts) if row.drafts and not row.padded else 0
             if self._deliver(request, row.drafts, stand):
                 self._finish(request)
                 finished.append(request)
-            elif not self.config.async_scheduling:
+            elif plan.propose and not self.config.async_scheduling:
                 request.drafts = min(proposed.get(request.index, 0), plan.propose)
         if finished:
             self.running = [request for request in self.running if request.status is Status.RUNNING]
@@ -265,7 +269,8 @@ class Scheduler:
             request.computed -= drafts - stand
             if self.config.async_scheduling:
                 request.placeholders -= drafts + 1
-                self.pool.publish(request, request.num_tokens - 1)  # the text of full blocks is known only now
+                if self.pool.caching:
+                    self.pool.publish(request, request.num_tokens - 1)  # the text of full blocks is known only now
         return request.num_outputs >= stop
 
     def _finish(self, request: Request) -> None:
@@ -308,12 +313,12 @@ class Scheduler:
 
     def _schedule(self, request: Request, n: int) -> None:
         self.budget -= n + self.speculation.input_slots
-        context, expected = request.computed, request.expected_tokens
-        drafts = max(context + n - expected, 0)
-        self.pool.publish(request, context + n)
-        self.scheduled.append(
-            Scheduled(request, n, context, context + n >= expected, drafts, padded=drafts > request.drafts)
-        )
+        context = request.computed
+        beyond = context + n - request.expected_tokens
+        drafts = beyond if beyond > 0 else 0
+        if self.pool.caching:
+            self.pool.publish(request, context + n)
+        self.scheduled.append(Scheduled(request, n, context, beyond >= 0, drafts, drafts > request.drafts))
         request.drafts = 0  # those that were cut are lost
 
     def _preempt(self, victim: Request) -> bool:
