@@ -139,10 +139,10 @@ def _times(points: Points, n: int) -> Points:
 
 
 def _describe(notes: Notes, tables: OperatorTables, host: Host, host_why: str, tp: int, reach: int) -> None:
-    basis = "fitted" if host_why else "assumed"
-    why = host_why or "no host time: data sheets and tables only"
-    notes.constant("host.step_ns", host.step_ns, "ns", basis, why)
-    notes.constant("host.sequence_ns", host.sequence_ns, "ns", basis, why)
+    if host != NO_HOST:
+        basis, why = ("fitted", host_why) if host_why else ("assumed", "given to the composition")
+        notes.constant("host.step_ns", host.step_ns, "ns", basis, why)
+        notes.constant("host.sequence_ns", host.sequence_ns, "ns", basis, why)
     notes.not_modelled += [
         *(
             f"{operator}: left out, for they take far longer than larger sizes: rows {', '.join(map(str, sorted(rows)))} of {file}"
