@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ def _noise(found: Measured) -> dict[str, Any] | None:
 def _load(load: Load) -> dict[str, Any]:
     return {
         "requests": len(load.runs[0]),
-        "rate": load.runs[0].rate,
+        "rate": load.runs[0].rate if math.isfinite(load.runs[0].rate) else None,
         "arrivals": load.runs[0].origin,
         "repeats": [run.name for run in load.runs],
         "validated": list(load.simulated),

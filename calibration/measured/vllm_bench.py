@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from scenarios.errors import InputError
 
 NEEDED = ("start_times", "ttfts", "itls", "input_lens", "output_lens")
 REMEDY = (
-    "run the benchmark again with --save-result --save-detailed, which keeps every request's values (vLLM 0.11 and later "
-    "keep start_times too, without which a run cannot be replayed)"
+    "run the benchmark again with --save-result --save-detailed, which keeps every request's values (start_times too in "
+    "newer versions of vLLM; without them a run cannot be replayed)"
 )
 _STATED = ("model_id", "backend", "endpoint_type", "date", "tokenizer_id", "burstiness")
 
@@ -38,6 +39,8 @@ def read_vllm_bench(path: Path | str) -> MeasuredRun:
                 f"{path}: {name}: found {len(data[name])} values, but start_times has {n}; a truncated file?"
             )
     errors = data.get("errors") or [""] * n
+    if not isinstance(errors, list):
+        raise InputError(f"{path}: errors: found {str(errors)[:40]!r}, but a list of texts is needed")
     kept = [i for i in range(n) if not errors[i] and data["output_lens"][i]]
     if not kept:
         raise InputError(f"{path}: not one of its {n} requests was answered; {_first_error(errors)}")
@@ -50,6 +53,7 @@ def read_vllm_bench(path: Path | str) -> MeasuredRun:
         e2e = [_number(path, "latencies", i, data["latencies"][i]) for i in kept]
     else:
         e2e = [first + sum(gaps) for first, gaps in zip(ttfts, itls, strict=True)]
+    _check_duration(path, data.get("duration"), starts, e2e)
     stated = {name: str(data[name]) for name in _STATED if data.get(name) is not None}
     if len(kept) < n:
         stated["failed"] = f"{n - len(kept)} of {n} requests failed and are left out, with the load they were"
@@ -73,6 +77,18 @@ def read_vllm_bench(path: Path | str) -> MeasuredRun:
         },
         stated=stated,
     )  # fmt: skip
+
+
+def _check_duration(path: Path, duration: object, starts: list[float], e2e: list[float]) -> None:
+    """Values in another unit than seconds may agree among themselves, but not with how long the run says it took."""
+    if isinstance(duration, bool) or not isinstance(duration, int | float) or not duration > 0:
+        return
+    took = max(map(sum, zip(starts, e2e, strict=True))) - min(starts)
+    if math.isfinite(took) and took > 1.5 * duration + 1.0:
+        raise InputError(
+            f"{path}: latencies: the last answer ends {took:g} s after the first request, but the run's duration is {duration:g} s; "
+            f"values are seconds"
+        )
 
 
 def is_vllm_bench(path: Path) -> bool:

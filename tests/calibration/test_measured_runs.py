@@ -103,6 +103,11 @@ def test_a_run_of_which_nothing_was_answered_is_refused_with_the_first_error(tmp
         ({"itls": [[0.05, -0.06], [0.04], []]}, r"request 0: itls: found -0.06 s"),
         ({"itls": [[0.02] * 5, [0.04], []]}, r"request 0: itls: found 5 gaps, but 3 tokens have at most 2"),
         ({"input_lens": [20, 1.5, 30]}, r"request 1: input_lens: found 1.5"),
+        ({"errors": 5}, r"errors: found '5', but a list"),
+        (
+            {"latencies": [310, 140, 300], "duration": 2.4},
+            r"the last answer ends 310.5 s after .* duration is 2.4 s; values are seconds",
+        ),
     ],
 )
 def test_what_cannot_have_happened_is_refused_with_request_and_column(tmp_path, changed, message):

@@ -224,6 +224,14 @@ def test_json_is_one_document(servetwin, folder):
     assert json.loads(out)["loads"].popitem()[1]["validated"] == ["r2_b"]
 
 
+def test_one_request_is_a_run_too(servetwin, tmp_path):
+    (tmp_path / "one.csv").write_text("arrival_s,input_tokens,output_tokens,ttft_ms,e2e_ms\n0,100,10,50,150\n")
+    options = ("--model", "qwen3-tiny", "--hardware", "cpu", "--json")
+    code, out, _ = servetwin("validate", "--measured", str(tmp_path), *options)
+    assert code == 0
+    assert json.loads(out)["loads"]["one (1 at once)"]["rate"] is None
+
+
 def test_options_about_measured_runs_need_measured_runs(servetwin):
     code, _, err = servetwin("validate", "demo", "--fit-rows", "6219:")
     assert code == 2
