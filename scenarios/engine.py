@@ -254,7 +254,8 @@ class Engine(Section):
                 ends.append(0)
         if ends[0] == ends[1]:
             return KvCapacity(tokens, tokens, tokens, f"of fixed size on {hardware.name}")
-        basis = f"no log states it; activations, graphs and runtime may take {least / 1e9:.1f} to {most / 1e9:.1f} GB"
+        what = "activations, graphs and runtime" if PRESETS[self.preset].reserve_bytes is None else "the runtime"
+        basis = f"no log states it; {what} may take {least / 1e9:.1f} to {most / 1e9:.1f} GB"
         return KvCapacity(tokens, ends[0], ends[1], basis)
 
     def why_synchronous(self, hardware: HardwareSpec) -> str | None:
