@@ -24,10 +24,15 @@ _PREEMPTED, _FINISHED = Status.PREEMPTED, Status.FINISHED
 class FastAsyncScheduler(FastScheduler):
     """Decides as `FastScheduler`, one step ahead.
 
-    ending: decodes whose last token comes out of the step before the one being decided.
+    ending: decodes whose last token comes out of the step before the one being decided. wasting: those of them who compute in
+    this one too, since nobody could foresee it.
     """
 
     asynchronous = True
+
+    def __init__(self, config: EngineConfig) -> None:
+        super().__init__(config)
+        self.wasting: list[Request] = []
 
     def decide(self, now_ns: int) -> StepShape | None:
         """Decides the next step, which starts at `now_ns`."""
@@ -41,7 +46,9 @@ class FastAsyncScheduler(FastScheduler):
         while finishes and finishes[0][0] < step:
             request = heappop(finishes)[2]
             self.ending.append(request)
-            if self._foreseen(request):
+            if request.stop_after < min(request.max_tokens, self.max_model_len - request.prompt_tokens):
+                self.wasting.append(request)
+            else:
                 if self.cache is not None:
                     self.cache.publish(request, request.base + request.last_step)
                 self._forget_decode(request)
@@ -72,12 +79,12 @@ class FastAsyncScheduler(FastScheduler):
 
     def find_base_max(self) -> int:
         bases = [request.base for _, _, request in self.finishes]
-        bases += [r.base for r in self.ending if r in self.running and not self._foreseen(r)]
+        bases += [request.base for request in self.wasting]
         self.base_max = found = max(bases, default=0)
         return found
 
     def decoding(self) -> list[Request]:
-        done = {request for request in self.ending if self._foreseen(request)}
+        done = set(self.ending).difference(self.wasting)
         return [request for request in super().decoding() if request not in done]
 
     def outputs_of(self, request: Request, in_flight: bool) -> int:
@@ -88,14 +95,11 @@ class FastAsyncScheduler(FastScheduler):
             return max(request.num_outputs, request.base + self.step + 1 - request.prompt_tokens - 2 * in_flight)
         return request.num_outputs
 
-    def _foreseen(self, request: Request) -> bool:
-        """Whether the answer ends where the client's declaration or the window ends it."""
-        return request.stop_after == min(request.max_tokens, self.max_model_len - request.prompt_tokens)
-
     def _let_go(self, request: Request, known: int) -> None:
         """One who is ending gives back the blocks of what he has computed, `known` tokens of which have a known text."""
         computed = request.prompt_tokens + request.stop_after - 1
-        if not self._foreseen(request):
+        if self.wasting and request in self.wasting:
+            self.wasting.remove(request)
             computed = request.base + self.step
             self._forget_decode(request)
         self._release(request, computed, known)
