@@ -18,6 +18,7 @@ class Constants:
     Args:
         step: host time of a step that the device does not hide, seconds.
         sequence: the same of each scheduled sequence, seconds.
+        request: time of a request outside of the engine's steps (reading, tokenising, streaming), in each TTFT, seconds.
         large_gemm: factor of quantised GEMMs in steps above `LARGE_STEP` tokens: tables are measured on an idle device at its
             highest clock, one operator after another.
         basis: what they rest on.
@@ -25,6 +26,7 @@ class Constants:
 
     step: float = 0.0
     sequence: float = 0.0
+    request: float = 0.0
     large_gemm: float = 1.0
     basis: str = "data sheets and operator tables alone"
 
@@ -32,11 +34,14 @@ class Constants:
 DATA_SHEET = Constants()
 """Nothing fitted: operator tables, and the data sheet where they have no row."""
 
-_FITTED_ON = (
-    "the half of the measured points of dense models on H100 and H200 whose configuration hash is even, {n} points"
+_VLLM = (
+    "fitted on 99 points of Llama-3.1-70B FP8 and Qwen3-32B BF16 on H100 and H200 whose configuration hash is even "
+    "(silicon_sample.csv of aiconfigurator-core 0.12.0)"
 )
 
-FITTED: Mapping[str, Constants] = {}
+FITTED: Mapping[str, Constants] = {
+    "vllm": Constants(step=0.75e-3, sequence=0.043e-3, large_gemm=1.1, basis=_VLLM),
+}
 """By engine."""
 
 
