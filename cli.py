@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from studies import fidelity_command, launch_commands, measured_commands, measuring_commands, profile_commands, terminal
+from studies import (
+    fidelity_command,
+    launch_commands,
+    measured_commands,
+    measuring_commands,
+    profile_commands,
+    silicon_commands,
+    terminal,
+)
 from studies.options import (
     Burstiness,
     Clock,
@@ -167,10 +175,19 @@ def validate(
     only: measured_commands.Only = None,
     time_unit: measured_commands.Unit = None,
     noise: measured_commands.Noise = None,
+    silicon: silicon_commands.Silicon = False,
+    processes: silicon_commands.Processes = 2,
 ) -> None:
     """Compare executions, or runs of real engines, with the simulation.
 
     Schedule, step costs, outcome and ranking of policies, each apart."""
+    if silicon:
+        if scenario is not None or measured is not None:
+            from scenarios import InputError
+
+            raise InputError("--silicon brings its own points; leave the scenario and --measured out")
+        silicon_commands.validate(only=only, limit=limit, out=out, processes=processes, as_json=as_json)
+        return
     about_measured = {
         "model": model, "hardware": hardware, "serving": serving, "fit_rows": fit_rows, "overhead_from": overhead_from,
         "only": only, "time_unit": time_unit, "noise": noise,
@@ -191,7 +208,7 @@ def validate(
     if scenario is None:
         from scenarios import InputError
 
-        raise InputError("give a scenario to execute and simulate, or --measured DIR")
+        raise InputError("give a scenario to execute and simulate, or --measured DIR, or --silicon")
     from sim.profiles import load_profile
     from studies import bench_options, results
     from studies.validation import validate as check

@@ -32,7 +32,10 @@ OverheadFrom = Annotated[
     str | None,
     typer.Option(metavar="RUN,RUN", help="With --measured: set client and host overhead on these runs; none: no such."),
 ]
-Only = Annotated[str | None, typer.Option(metavar="RUN,RUN", help="With --measured: read these runs only.")]
+Only = Annotated[
+    str | None,
+    typer.Option(metavar="RUN,RUN", help="With --measured: read these runs only; with --silicon: NAME=VALUE,..."),
+]
 Unit = Annotated[
     str | None, typer.Option(metavar="UNIT", help="With --measured: of times in CSV whose column does not say it.")
 ]

@@ -1,0 +1,42 @@
+"""`servetwin validate --silicon`: measured points of data-centre GPUs against their simulation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from scenarios.errors import InputError
+from studies import terminal
+
+Silicon = Annotated[
+    bool,
+    typer.Option(
+        "--silicon",
+        help="Simulate the measured points of data-centre GPUs that aiconfigurator-core carries (extra: profiles). With --only "
+        "system=,engine=,model=,precision=,half=,population=,tp=,concurrency= and --limit; --out keeps what was simulated.",
+    ),
+]
+Processes = Annotated[int, typer.Option("--processes", metavar="N", min=1, help="Processes of --silicon.")]
+
+
+def validate(*, only: str | None, limit: int | None, out: Path | None, processes: int, as_json: bool) -> None:
+    """Simulates the points and prints what came of it; an interrupted call goes on where it stopped."""
+    from studies.results import dumps
+    from studies.silicon import FOLDER
+    from studies.silicon import validate as check
+
+    folder = out or FOLDER
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"--out: {folder} is a file, but a folder is needed")
+    with terminal.progress_bar() as tell:
+        found = check(only=only, limit=limit, folder=folder, processes=processes, tell=tell)
+    if out is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "silicon.json").write_text(dumps(found.to_dict()) + "\n", encoding="utf-8")
+        terminal.say(f"wrote {folder}")
+    if as_json:
+        terminal.print_json(found.to_dict())
+        return
+    terminal.show_tables(found.tables(), [found.sentence])
