@@ -151,11 +151,15 @@ def _profile_or_digest(profile: str | None, info: SerializationInfo) -> str | No
 
 
 class Cost(Section):
-    """Where step durations come from: `roofline` (sheet and architecture) or a measured `profile` (a path, or the name of
-    a shipped one). Naming a profile is enough: `cost: {profile: mine.json}`."""
+    """Where step durations come from: `roofline` (sheet and architecture) or a measured `profile` (a path, the name of
+    a shipped one, or `auto` for the shipped one that fits). Naming a profile is enough: `cost: {profile: mine.json}`.
+
+    noise: steps take more or less than the profile says, as they did where it was measured: for percentiles, not only means.
+    """
 
     source: Literal["roofline", "profile"] = "roofline"
     profile: Annotated[str | None, PlainSerializer(_profile_or_digest)] = None
+    noise: bool = False
 
     @model_validator(mode="before")
     @classmethod
@@ -180,6 +184,8 @@ class Cost(Section):
             raise misplaced("is required and missing where source is profile", "profile")
         if self.source == "roofline" and self.profile:
             raise misplaced("found roofline beside a profile; leave one of them out", "source")
+        if self.source == "roofline" and self.noise:
+            raise misplaced("found true, but a roofline has no residuals; name a profile beside it", "noise")
         return self
 
 
@@ -248,6 +254,8 @@ class Scenario(Section):
         for name in LATER_FIELDS:  # where they say what was always so, hashes of before they were there stand
             if engine[name] == Engine.model_fields[name].default:
                 del engine[name]
+        if not self.cost.noise:
+            del content["cost"]["noise"]
         if self.engine.tensor_parallel_size == 1:
             for name in ("link_bandwidth", "link_latency"):
                 sheet.pop(name, None)

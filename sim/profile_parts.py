@@ -81,12 +81,23 @@ class Noise(Part):
 
     @model_validator(mode="after")
     def _ascending(self) -> Noise:
-        if self.quantiles[0] <= -1:
-            raise ValueError(f"noise: a quantile of {self.quantiles[0]} leaves a step no time; they lie above -1")
         for a, b in pairwise(self.quantiles):
             if b < a:
                 raise ValueError(f"noise: quantiles must not fall, found {a} before {b}")
+        if self.quantiles[0] - self.mean <= -1:
+            raise ValueError(f"noise: a quantile of {self.quantiles[0]} leaves a step no time; they lie above -1")
         return self
+
+    @property
+    def mean(self) -> float:
+        """Of the distribution, which is straight between the quantiles."""
+        return sum((a + b) / 2 for a, b in pairwise(self.quantiles)) / (len(self.quantiles) - 1)
+
+    @property
+    def sd(self) -> float:
+        """Its standard deviation."""
+        squares = sum((a * a + a * b + b * b) / 3 for a, b in pairwise(self.quantiles)) / (len(self.quantiles) - 1)
+        return float(max(squares - self.mean**2, 0.0) ** 0.5)
 
 
 def without(fields: dict[str, Any], *names: str) -> dict[str, Any]:

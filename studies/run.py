@@ -61,6 +61,8 @@ def simulate(
         horizon_ns=None if scenario.horizon is None else round(scenario.horizon * 1e9),
         acceptance=speculation.acceptance_of(scenario, workload, getattr(cost, "profile", None)),
         drafting=speculation.drafting_of(scenario, cost),
+        noise=step_costs.noise_of(cost) if scenario.cost.noise else None,
+        seed=scenario.seed,
     )
     return describe(scenario, workload, records, way="simulate", clock="simulated", cost=cost, percentiles=percentiles)
 

@@ -14,6 +14,7 @@ from sim.cost import CostModel
 from sim.operator_cost import OperatorCost
 from sim.profile import Profile
 from sim.profile_cost import ProfileCost
+from sim.profile_parts import Noise
 from sim.profiles import AnyProfile, load_profile, shipped_profiles
 from sim.roofline import Roofline
 
@@ -98,6 +99,21 @@ def profile_cost(profile: AnyProfile, scenario: Scenario) -> ProfileCost | Opera
     return ProfileCost(profile) if isinstance(profile, Profile) else OperatorCost(profile)
 
 
+def noise_of(cost: CostModel) -> Noise:
+    """The noise of the profile that step costs come from.
+
+    Raises:
+        InputError: nobody measured any.
+    """
+    noise: Noise | None = getattr(getattr(cost, "profile", None), "noise", None)
+    if noise is None:
+        raise InputError(
+            f"cost.noise: found true, but {cost.name} holds no noise; it is estimated where a profile is fitted to the "
+            "successive steps of an engine's log"
+        )
+    return noise
+
+
 def subject_of(scenario: Scenario) -> Subject:
     """What a scenario needs step costs of."""
     tp = scenario.engine.tensor_parallel_size
@@ -148,13 +164,13 @@ def described(cost: CostModel | None, scenario: Scenario) -> dict[str, Any] | No
     """The profile that step costs come from, JSON-able: what it is, and its error; for a roofline, the shipped profiles that fit.
     None where there is neither.
 
-    errors: by part, the mean absolute relative error of what was predicted without being seen.
+    noise: of the run, None without. errors: by part, the mean absolute relative error of what was predicted without being seen.
     """
     profile: AnyProfile | None = getattr(cost, "profile", None)
     if profile is None:
         names = fitting(scenario) if isinstance(cost, Roofline) else []
         return {"fitting": names} if names else None
-    whole = isinstance(profile, Profile)
+    whole, noise = isinstance(profile, Profile), profile.noise if scenario.cost.noise else None
     return {
         "name": profile.name,
         "hash": profile.hash(),
@@ -163,6 +179,7 @@ def described(cost: CostModel | None, scenario: Scenario) -> dict[str, Any] | No
         "engine": None if isinstance(profile, Profile) else profile.engine,
         "dtype": profile.dtype,
         "errors": {part: errors.mape for part, errors in profile.cv_error.items()},
+        "noise": {"sd": noise.sd, "correlation": noise.correlation} if noise is not None else None,
     }
 
 
@@ -182,4 +199,6 @@ def sentence(found: Mapping[str, Any] | None) -> str | None:
     elif errors:
         (least, low), (most, high) = errors[0], errors[-1]
         said += f"; what was left out is predicted within {low:.1%} ({least}) to {high:.1%} ({most}) on average"
+    if noise := found.get("noise"):
+        said += f"; with its noise (standard deviation {noise['sd']:.1%}, correlation of successive steps {noise['correlation']:.2f})"
     return said

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.fast_scheduler import FastScheduler
+from sim.profile_parts import Noise
 from tests.laws.worlds import World, content, law, worlds
 
 
@@ -42,6 +43,15 @@ def test_fast_path_does_not_change_a_bit(world: World) -> None:
 def test_leaps_end_where_costs_bend(world: World) -> None:
     world = replace(world, bent=True)
     assert content(world.run(leaps=True)) == content(world.run(fast=False))
+
+
+@law(50)
+@given(fast_worlds(), st.integers(0, 5))
+def test_noise_belongs_to_steps_and_not_to_how_they_are_taken(world: World, seed: int) -> None:
+    noise = Noise(correlation=0.8, quantiles=(-0.3, -0.05, 0.0, 0.05, 0.9))
+    noisy = content(world.run(noise=noise, seed=seed))
+    assert noisy == content(world.run(noise=noise, seed=seed, leaps=False))
+    assert noisy == content(world.run(noise=noise, seed=seed, fast=False))
 
 
 @law(25)
