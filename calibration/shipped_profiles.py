@@ -30,6 +30,9 @@ ENGINE = "vllm"
 GPUS = ("H100", "H200", "B200", "A100-80G", "L40S")
 MODEL_NAMES = ("Llama-3.1-8B", "Llama-3.1-70B", "Qwen3-8B", "Qwen3-32B", "Qwen3-30B-A3B")
 DEGREES = (1, 2, 4, 8)
+FITTED_ON = ("H100", "H200")
+"""Devices whose measured points the constants were fitted on."""
+
 LEAST_TOKENS = 16_384
 """KV memory that has to be left beside the weights for a degree to be shipped."""
 
@@ -113,8 +116,18 @@ def composed(wanted: Shipped) -> OperatorProfile:
 
 def with_constants(profile: OperatorProfile, engine: str) -> OperatorProfile:
     """With what no table holds of an engine: constants that were fitted to public measured points, and jumps as they then are."""
-    profile = silicon_constants.applied(profile, silicon_constants.constants_of(engine))
-    return profile.model_copy(update={"jumps": jumps(list(profile.tokens.values()))})
+    constants = silicon_constants.constants_of(engine)
+    profile = silicon_constants.applied(profile, constants)
+    tokens = {
+        term: curve.model_copy(update={"ns": tuple(float(round(ns)) for ns in curve.ns)})
+        for term, curve in profile.tokens.items()
+    }
+    said = profile.not_modelled
+    if constants != silicon_constants.DATA_SHEET and profile.hardware not in FITTED_ON:
+        said += (
+            f"what host time is on {profile.hardware}: the constants fitted on {' and '.join(FITTED_ON)} are taken",
+        )
+    return profile.model_copy(update={"tokens": tokens, "jumps": jumps(list(tokens.values())), "not_modelled": said})
 
 
 def to_json(profile: OperatorProfile) -> str:
