@@ -14,7 +14,7 @@ from calibration import validate as judged
 from calibration.silicon import Point, Remeasured
 from calibration.silicon_scope import EXCLUSIONS, exclusion_of, model_of, population_of
 from studies.silicon_replay import Prediction
-from studies.tables import Table, number, percent
+from studies.tables import Table, number
 
 VARIANTS = {"data sheet": lambda engine: constants.DATA_SHEET, "fitted": constants.constants_of}
 """Step costs without a fitted constant, and with those of the engine."""
@@ -88,15 +88,21 @@ class SiliconReport:
         size = np.abs(errors)
         return Cell(len(found), *size.mean(axis=0), *errors.mean(axis=0), *np.median(size, axis=0))
 
-    def grouped(self, variant: str, by: dict[str, Callable[[Point], str]], excluded: bool) -> list[dict[str, Any]]:
-        """Errors by the values of `by` and half. excluded: the points excluded by name are among them."""
+    def _kept(self) -> list[int]:
+        return [i for i, point in enumerate(self.points) if exclusion_of(point) is None]
+
+    def _excluded(self) -> list[int]:
+        return [i for i, point in enumerate(self.points) if exclusion_of(point) is not None]
+
+    def grouped(self, variant: str, by: dict[str, Callable[[Point], str]], rows: Iterable[int]) -> list[dict[str, Any]]:
+        """Errors of these rows of `points` by the values of `by` and half."""
         groups: dict[tuple[str, ...], list[int]] = {}
-        for i, point in enumerate(self.points):
-            if excluded or exclusion_of(point) is None:
-                groups.setdefault((*(name(point) for name in by.values()), point.half), []).append(i)
+        for i in rows:
+            point = self.points[i]
+            groups.setdefault((*(name(point) for name in by.values()), point.half), []).append(i)
         found = []
-        for key, rows in sorted(groups.items()):
-            cell = self.cell(variant, rows)
+        for key, members in sorted(groups.items()):
+            cell = self.cell(variant, members)
             if cell is not None:
                 found.append(dict(zip((*by, "half"), key, strict=True)) | cell._asdict())
         return found
@@ -169,8 +175,8 @@ class SiliconReport:
         }
         variants = {
             variant: {
-                treatment: {name: self.grouped(variant, by, excluded) for name, by in axes.items()}
-                for treatment, excluded in (("without_excluded", False), ("with_excluded", True))
+                treatment: {name: self.grouped(variant, by, rows) for name, by in axes.items()}
+                for treatment, rows in (("without_excluded", self._kept()), ("with_excluded", range(len(self.points))))
             }
             for variant in VARIANTS
         }
@@ -197,7 +203,8 @@ class SiliconReport:
 
     def tables(self) -> list[Table]:
         """The same for people: targets first, then groups, worst cells, and what was not run."""
-        return [self._targets_table(), *self._group_tables(), self._worst_table(), self._not_run_table()]
+        tables = [self._targets_table(), *self._group_tables(), self._worst_table(), self._not_run_table()]
+        return [table for table in tables if table.rows]
 
     @property
     def sentence(self) -> str:
@@ -213,59 +220,56 @@ class SiliconReport:
     def _targets_table(self) -> Table:
         rows = []
         for t in self.targets():
-            reached, whole = t["reached"], t["with_excluded"]
-            rows.append(
-                (
-                    t["name"], t["constants"], str(reached["n"]), percent(reached["mape_ttft"]), percent(t["ttft"]),
-                    percent(reached["mape_tpot"]), percent(t["tpot"]), "met" if t["met"] else "missed", str(whole["n"]),
-                    percent(whole["mape_ttft"]), percent(whole["mape_tpot"]),
-                )
-            )  # fmt: skip
-        head = (
-            "held-out points", "constants", "n", "MAPE TTFT", "at most", "MAPE TPOT", "at most", "", "n with excluded",
-            "TTFT", "TPOT",
-        )  # fmt: skip
-        note = "" if self.noise is None else (
-            f"{self.noise.configurations} points were measured more than once: TTFT differs by {percent(self.noise.ttft_median)} "
-            f"(median) and {percent(self.noise.ttft_p90)} (p90), TPOT by {percent(self.noise.tpot_median)} and "
-            f"{percent(self.noise.tpot_p90)}"
-        )  # fmt: skip
-        return Table("Dense models on H100 and H200", head, rows, note)
+            for reached, what in ((t["reached"], ""), (t["with_excluded"], " with excluded")):
+                verdict = ("met" if t["met"] else "missed") if not what else ""
+                pairs = [
+                    f"{_share(reached[f'mape_{name}'])}" + (f" of {t[name]:.0%}" if not what else "")
+                    for name in ("ttft", "tpot")
+                ]
+                rows.append((f"{t['name']}{what}", str(reached["n"]), *pairs, verdict))
+        note = ""
+        if self.noise is not None:
+            noise = self.noise
+            note = (
+                f"{noise.configurations} configurations were measured more than once: TTFT differs by {_share(noise.ttft_median)} "
+                f"(median) and {_share(noise.ttft_p90)} (p90), TPOT by {_share(noise.tpot_median)} and {_share(noise.tpot_p90)}"
+            )
+        return Table("Held-out points, dense models on H100 and H200", ("", "n", "TTFT", "TPOT", ""), rows, note)
 
     def _group_tables(self) -> list[Table]:
-        tables = []
         axes: dict[str, Callable[[Point], str]] = {
-            "system": lambda p: p.system, "engine": lambda p: p.engine, "model": lambda p: p.short_model,
+            "engine": lambda p: p.engine, "system": lambda p: p.system.removesuffix("_sxm"), "model": lambda p: p.short_model,
             "precision": lambda p: p.precision,
         }  # fmt: skip
+        tables = []
         for variant in VARIANTS:
-            whole = {tuple(g[k] for k in (*axes, "half")): g for g in self.grouped(variant, axes, True)}
-            kept = {tuple(g[k] for k in (*axes, "half")): g for g in self.grouped(variant, axes, False)}
-            rows = []
-            for key, group in whole.items():
-                left = kept.get(key)
-                rows.append(
-                    (
-                        " ".join(key[:-1]), key[-1], str(group["n"]), percent(group["mape_ttft"]),
-                        percent(group["mape_tpot"]), percent(group["signed_ttft"], signed=True),
-                        percent(group["signed_tpot"], signed=True), str(left["n"] if left else 0),
-                        percent(left["mape_ttft"] if left else None), percent(left["mape_tpot"] if left else None),
-                    )
-                )  # fmt: skip
-            head = ("", "half", "n", "TTFT", "TPOT", "TTFT signed", "TPOT signed", "n kept", "TTFT", "TPOT")
-            note = "mean absolute and mean signed errors of all points; kept: without those that are excluded by name"
+            groups = [
+                (excluded, group)
+                for excluded, treated in ((False, self._kept()), (True, self._excluded()))
+                for group in self.grouped(variant, axes, treated)
+            ]
+            rows = [
+                (
+                    " ".join(g[name] for name in axes) + (" (excluded)" if excluded else ""), g["half"], str(g["n"]),
+                    _share(g["mape_ttft"]), _share(g["mape_tpot"]), _share(g["signed_ttft"], True),
+                    _share(g["signed_tpot"], True),
+                )
+                for excluded, g in groups
+            ]  # fmt: skip
+            head = ("", "half", "n", "TTFT", "TPOT", "TTFT +-", "TPOT +-")
+            note = "mean absolute errors, and mean signed ones (+-)"
             tables.append(Table(f"Errors by group, constants: {variant}", head, rows, note))
         return tables
 
     def _worst_table(self) -> Table:
         rows = [
             (
-                w["point"] + (" (excluded)" if w["excluded"] else ""), percent(w["error_ttft"], signed=True),
-                percent(w["error_tpot"], signed=True), number(w["ttft"] * 1e3), number(w["simulated_ttft"] * 1e3),
+                w["point"] + (" (excluded)" if w["excluded"] else ""), _share(w["error_ttft"], True),
+                _share(w["error_tpot"], True), number(w["ttft"] * 1e3), number(w["simulated_ttft"] * 1e3),
             )
             for w in self.worst()
         ]  # fmt: skip
-        return Table("Worst held-out points", ("", "TTFT", "TPOT", "measured TTFT (ms)", "simulated"), rows)
+        return Table("Worst held-out points", ("", "TTFT", "TPOT", "TTFT (ms)", "simulated"), rows)
 
     def _not_run_table(self) -> Table:
         reasons: Counter[str] = Counter()
@@ -291,3 +295,8 @@ def _band(point: Point) -> str:
 
 def _farness(worst: dict[str, Any]) -> float:
     return max(abs(float(np.log1p(worst[name]))) for name in ("error_ttft", "error_tpot"))
+
+
+def _share(share: float, signed: bool = False) -> str:
+    """To a tenth of a percent: targets are told apart by that."""
+    return f"{share * 100:{'+' if signed else ''}.1f} %"
