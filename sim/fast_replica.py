@@ -12,6 +12,7 @@ from serving.plan import StepShape
 from serving.records import RequestLog, StepLog, pack_leap
 from serving.request import Request, Status
 from sim.cost import CostModel
+from sim.operator_cost import OperatorCost
 from sim.tabled_cost import TabledCost
 
 _FINISHED = Status.FINISHED
@@ -158,9 +159,9 @@ class FastReplica:
         self.first = len(ends)
         ends.append(end)
         steps.kv_blocks.append(scheduler.usable - scheduler.free)
-        step, pairs, running = scheduler.step - 1, tokens * (tokens + 1) // 2, len(scheduler.running)
+        step, pairs, running = scheduler.step - 1, tokens * (tokens + 1) // 2, sequences + 1
         steps.leaps.frombytes(
-            pack_leap(step, 1, start, start, 1, tokens, pairs, sequences, context, longest, sequences + 1, running, 0)
+            pack_leap(step, 1, start, start, 1, tokens, pairs, sequences, context, longest, running, running, 0)
         )
         return end
 
@@ -312,7 +313,7 @@ class FastReplica:
 
 def _prompt_ns(cost: CostModel) -> Callable[[int, int, int, int], int]:
     """What a step of one whole prompt costs, by `(query, decodes, their context, the longest of their contexts)`."""
-    if isinstance(cost, TabledCost):
+    if isinstance(cost, (TabledCost, OperatorCost)):
         return cost.prompt_ns
     return lambda query, sequences, context, longest: cost.step_ns(
         StepShape(((query, 0),), sequences, context, longest, sequences + 1)

@@ -58,6 +58,7 @@ class OperatorCost:
         self._base: list[float] = []  # of a step of decodes alone, but for attention
         self._lines: list[_Line] = []
         self._alpha = 0.0  # of the last line
+        self._whole: dict[int, float] = {}  # attention of whole prompts alone, as far as asked for
         self._draw(0)
 
     # -- steps of decodes alone --------------------------------------------------------------------------------------------
@@ -110,15 +111,30 @@ class OperatorCost:
         tokens = sequences
         for query, _ in prefill:
             tokens += query
+        attention = self._prompts(prefill)
+        if sequences:
+            attention = self._with_decodes(attention, shape)
+        return self._step(tokens, sampled, sequences + len(prefill), attention)
+
+    def prompt_ns(self, query: int, sequences: int, context: int, longest: int) -> int:
+        """A step of one whole prompt and `sequences` decodes: what `step_ns` says, without a shape to take apart."""
+        attention = self._whole.get(query)
+        if attention is None:
+            attention = self._whole[query] = self._prompts(((query, 0),))
+        if sequences and self._mixed is None:
+            attention += self._decodes(sequences, context, longest)
+        elif sequences:
+            shape = StepShape(((query, 0),), sequences, context, longest, sequences + 1)
+            attention = self._with_decodes(attention, shape)
+        return self._step(sequences + query, sequences + 1, sequences + 1, attention)
+
+    def _step(self, tokens: int, sampled: int, scheduled: int, attention: float) -> int:
         try:
             rows = self._token[tokens] + self._head[sampled]
         except IndexError:
             self._tabulate(tokens, sampled)
             rows = self._token[tokens] + self._head[sampled]
-        attention = self._prompts(prefill)
-        if sequences:
-            attention = self._with_decodes(attention, shape)
-        return int(rows + self._host_ns + self._sequence_ns * (sequences + len(prefill)) + attention + 0.5)
+        return int(rows + self._host_ns + self._sequence_ns * scheduled + attention + 0.5)
 
     def _prompts(self, prefill: tuple[tuple[int, int], ...]) -> float:
         """Attention of the chunks of a step, each but the first of more than a token less what they share."""

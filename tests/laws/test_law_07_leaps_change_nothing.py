@@ -9,7 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.fast_scheduler import FastScheduler
+from sim.operator_cost import OperatorCost
+from sim.operator_profile import Host, OperatorProfile
 from sim.profile_parts import Noise
+from tests.laws.operator_profiles import operator_profiles
 from tests.laws.worlds import World, content, law, worlds
 
 
@@ -43,6 +46,13 @@ def test_fast_path_does_not_change_a_bit(world: World) -> None:
 def test_leaps_end_where_costs_bend(world: World) -> None:
     world = replace(world, bent=True)
     assert content(world.run(leaps=True)) == content(world.run(fast=False))
+
+
+@law(40)
+@given(fast_worlds(), operator_profiles())
+def test_leaps_do_not_change_a_bit_of_operators(world: World, profile: OperatorProfile) -> None:
+    cost = OperatorCost(profile.model_copy(update={"host": Host(step_ns=500_000, sequence_ns=20_000)}))
+    assert content(world.run(cost=cost)) == content(world.run(cost=cost, fast=False))
 
 
 @law(50)

@@ -64,7 +64,7 @@ class World:
         return simulate(
             self.engine,
             self.workload,
-            BentCost() if self.bent else roofline(),
+            options.pop("cost", None) or (BentCost() if self.bent else roofline()),
             acceptance=self.acceptance if self.engine.speculation != "none" else None,
             drafting=DraftModel(roofline(), self.engine.num_speculative_tokens) if self.drafts else None,
             replicas=self.replicas,

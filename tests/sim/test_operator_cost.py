@@ -176,6 +176,16 @@ def test_leap_is_its_single_steps_and_lines_say_until_where(
 
 
 @law(80)
+@given(operator_profiles(dips=True), st.integers(1, 5000), st.integers(0, 300), st.integers(0, 30_000))
+def test_whole_prompts_cost_what_steps_do_to_the_last_bit(
+    drawn: OperatorProfile, query: int, sequences: int, mean: int
+) -> None:
+    cost, context, longest = OperatorCost(drawn), sequences * mean, 2 * mean * (sequences > 0)
+    shape = StepShape(((query, 0),), sequences, context, longest, sequences + 1)
+    assert cost.prompt_ns(query, sequences, context, longest) == cost.step_ns(shape)
+
+
+@law(80)
 @given(operator_profiles(dips=True), st.lists(st.tuples(st.integers(1, 9000), st.integers(0, 30_000)), max_size=3),
        st.integers(0, 600), st.integers(0, 30_000), st.integers(0, 40_000))  # fmt: skip
 def test_terms_sum_to_the_step(
