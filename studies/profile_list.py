@@ -7,6 +7,7 @@ from typing import Any
 
 from scenarios.hardware import HardwareSpec
 from scenarios.models import ModelSpec
+from sim.operator_cost import OperatorCost
 from sim.operator_profile import OperatorProfile
 from sim.profiles import AnyProfile, load_profile, shipped_profiles
 from studies.tables import Table, number, percent, profile_table
@@ -65,6 +66,13 @@ def list_table(found: list[dict[str, Any]]) -> Table:
     return Table("Shipped profiles", head, cells, note)
 
 
+FALLS_SHOWN = 8
+FALLS = (
+    "The deepest. Kernels split a few long contexts worse than many short ones; a step counts the mean of its contexts, so that a short "
+    "decode beside long ones may make it cheaper by so much of its attention. With contexts, and with decodes at their mean, costs never fall."
+)
+
+
 def tables(profile: AnyProfile) -> list[Table]:
     """All that stands behind one profile."""
     if not isinstance(profile, OperatorProfile):
@@ -87,6 +95,10 @@ def tables(profile: AnyProfile) -> list[Table]:
     constants = [(c.name, f"{c.value:g} {c.unit}".strip(), c.basis) for c in profile.constants]
     why = "\n".join(f"{c.name}: {c.why}" for c in profile.constants)
     falls = [(f"{j.kind} at {j.tokens_from} to {j.tokens_to} tokens", f"{j.ns / 1e6:.3g} ms") for j in profile.jumps]
+    batches = [
+        (f"{total:,} tokens of context: {n:,} to {more:,} decodes", percent(-share, signed=True))
+        for n, more, total, share in OperatorCost(profile).falls()[:FALLS_SHOWN]
+    ]
     about = (
         f"{profile.model} in {profile.dtype}, KV in {profile.kv_dtype}, on {profile.tensor_parallel_size} x {profile.hardware} "
         f"with {profile.engine}; composed {profile.created}"
@@ -97,6 +109,7 @@ def tables(profile: AnyProfile) -> list[Table]:
         Table("Operators", ("", "rows", "hash"), sources, "\n".join(files)),
         Table("Constants", ("", "value", "basis"), constants, why),
         Table("Dips and leaps", ("", "by"), falls, "Where measured tables fall or leap with more tokens; nothing is ironed out."),
+        Table("Falls of decode attention", ("the same contexts in more decodes", "by"), batches, FALLS),
         Table("Not modelled", ("",), [(text,) for text in profile.not_modelled]),
     ]  # fmt: skip
 
