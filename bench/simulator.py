@@ -4,7 +4,9 @@
 H100 (roofline), 2,048 batched tokens, 256 sequences, prefix cache off; request and step records are kept.
 For scale: a Go simulator does 8,100 requests per CPU second on it.
 
-    python bench/simulator.py [--requests N] [--prefix-cache] [--json]
+With --concurrency the same requests come from a closed loop of so many clients.
+
+    python bench/simulator.py [--requests N] [--prefix-cache] [--asynchronous] [--concurrency C] [--json]
 """
 
 from __future__ import annotations
@@ -30,20 +32,24 @@ from sim.roofline import Roofline
 GO_PEER = 8_100
 
 
-def workload(n: int, seed: int = 0, rate: float = 15.0) -> Workload:
+def workload(n: int, seed: int = 0, rate: float = 15.0, concurrency: int | None = None) -> Workload:
     rng = np.random.default_rng(seed)
     arrivals = np.rint(np.cumsum(rng.exponential(1e9 / rate, n))).astype(np.int64)
     prompts = np.clip(np.rint(rng.normal(512, 256, n)), 2, 2048).astype(np.int64)
     outputs = np.clip(np.rint(rng.normal(128, 64, n)), 2, 512).astype(np.int64)
     none = np.full(n, -1, dtype=np.int64)
     zero = np.zeros(n, dtype=np.int64)
-    return Workload(arrivals, prompts, outputs, outputs, zero, zero, none, none, zero)
+    if concurrency is not None:
+        arrivals = none
+    return Workload(arrivals, prompts, outputs, outputs, zero, zero, none, none, zero, concurrency=concurrency)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=100_000)
     parser.add_argument("--prefix-cache", action="store_true", help="with the prefix cache, every prompt of its own")
+    parser.add_argument("--asynchronous", action="store_true", help="steps are decided one step ahead")
+    parser.add_argument("--concurrency", type=int, help="a closed loop of so many clients")
     parser.add_argument("--json", action="store_true", help="one JSON document")
     options = parser.parse_args()
 
@@ -53,9 +59,10 @@ def main() -> None:
         max_num_seqs=256,
         max_num_batched_tokens=2_048,
         enable_prefix_caching=options.prefix_cache,
+        async_scheduling=options.asynchronous,
     )
     cost = Roofline(model("Qwen3-14B"), hardware("H100"))
-    load = workload(options.requests)
+    load = workload(options.requests, concurrency=options.concurrency)
     started = time.process_time()
     records = simulate(engine, load, cost)
     cpu_s = time.process_time() - started

@@ -39,6 +39,11 @@ class FastAsyncScheduler(FastScheduler):
         self.foresee()
         return super().decide(now_ns)
 
+    def admit_alone(self, now_ns: int) -> Request | None:
+        return (
+            None if self.ending else super().admit_alone(now_ns)
+        )  # those hold blocks and seats that it does not count
+
     def foresee(self) -> None:
         """Before a step is decided: those who get their last token from the step before it are ending, and compute nothing more
         if that can be foreseen."""

@@ -171,8 +171,8 @@ class FastScheduler:
         step, size, sequences, tokens = self.step, self.block_size, self.decodes, request.prompt_tokens
         free = self.free - self.due[step % size] - (tokens + size - 1) // size
         if (
-            free < (self.watermark_blocks if self.running else 0)
-            or len(self.running) >= self.max_num_seqs
+            free < (self.watermark_blocks if sequences else 0)
+            or sequences >= self.max_num_seqs
             or tokens > self.max_num_batched_tokens - sequences
         ):
             return None
@@ -206,13 +206,13 @@ class FastScheduler:
     def update(self, plan: object = None, accepted: object = None, proposed: object = None) -> list[Request]:
         """The step decided last has run; returns those whose answer it completed."""
         finished: list[Request] = []
-        finishes, step, running, size, cache = self.finishes, self.step, self.running, self.block_size, self.cache
+        finishes, step, running, cache = self.finishes, self.step, self.running, self.cache
         while finishes and finishes[0][0] < step:
             request = heappop(finishes)[2]
             del running[request]
             self._forget_decode(request)
             if cache is None:  # `_release`, without the call
-                self.free += (request.base + step + size - 1) // size
+                self.free -= -(request.base + step) // self.block_size
             else:
                 self.free += cache.release(request, request.base + step)
             request.num_outputs = request.stop_after
