@@ -38,9 +38,14 @@ _VLLM = (
     "fitted on 99 points of Llama-3.1-70B FP8 and Qwen3-32B BF16 on H100 and H200 whose configuration hash is even "
     "(silicon_sample.csv of aiconfigurator-core 0.12.0)"
 )
+_TRTLLM = (
+    "fitted on 32 points of Llama-3.1-70B FP8 on H200 whose configuration hash is even "
+    "(silicon_sample.csv of aiconfigurator-core 0.12.0)"
+)
 
 FITTED: Mapping[str, Constants] = {
     "vllm": Constants(step=0.75e-3, sequence=0.043e-3, large_gemm=1.1, basis=_VLLM),
+    "trtllm": Constants(request=20e-3, large_gemm=1.05, basis=_TRTLLM),
 }
 """By engine."""
 

@@ -16,6 +16,7 @@ from sim.operator_profile import Provenance
 KERNELS_A_LAYER = 5
 HEAD_ROWS = 4096
 _TAKEN_OFF = {"dynamic": (), "static": ("scale",), "fused": ("scale", "quantize")}
+_OUTPUT_PROJECTION = 1  # of `gemms`
 
 Points = tuple[Ints, Floats]
 
@@ -43,6 +44,8 @@ def linears(
         if dtype != "fp8" or table is None:
             continue
         for i, (_, k) in enumerate(gemms(model, tp)):
+            if name == "quantize" and i == _OUTPUT_PROJECTION:
+                continue  # its input comes out of the attention kernel, which scales nothing
             saved = np.array([np.interp(k, table.across, row) for row in table.ns])
             points, ns = parts[i]
             parts[i] = (points, np.maximum(ns - np.interp(points, table.down, saved), 0.2 * ns))
