@@ -215,7 +215,8 @@ class Store:
             for line in path.read_text(encoding="utf-8").splitlines():
                 try:
                     row = json.loads(line)
-                    self.known[row.pop("key")] = Prediction(**row)
+                    key = row.pop("key")
+                    self.known[key] = Prediction(**row)
                 except (ValueError, TypeError, KeyError, AttributeError):
                     continue
 

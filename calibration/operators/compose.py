@@ -51,7 +51,7 @@ def compose(
         gemm_dtype, expert_dtype: name of the table's precision where it is not `dtype` (`fp8_block`, ...).
         activation_scales: of fp8 activations, `dynamic` (found for each GEMM, as measured), `static` (that part is taken off), or
             `fused` (static, and the norm or gate before the GEMM writes fp8 in passing: scaling is taken off too, but for the
-                output projection).
+            output projection).
         expert_skew: distribution of tokens over experts, a name of the table.
         graph_tokens: steps of at most so many tokens replay a graph, in which the all-reduce is the graph's.
 
