@@ -42,9 +42,14 @@ _TRTLLM = (
     "fitted on 32 points of Llama-3.1-70B FP8 on H200 whose configuration hash is even "
     "(silicon_sample.csv of aiconfigurator-core 0.12.0)"
 )
+_SGLANG = (
+    "fitted on 11 of 39 points of Qwen3-32B BF16 on H100 whose configuration hash is even "
+    "(silicon_sample.csv of aiconfigurator-core 0.12.0)"
+)
 
 FITTED: Mapping[str, Constants] = {
     "vllm": Constants(step=0.75e-3, sequence=0.043e-3, large_gemm=1.1, basis=_VLLM),
+    "sglang": Constants(step=0.5e-3, sequence=0.01e-3, request=20e-3, basis=_SGLANG),
     "trtllm": Constants(request=20e-3, large_gemm=1.05, basis=_TRTLLM),
 }
 """By engine."""
