@@ -91,9 +91,11 @@ def test_fp8_gemms_lose_the_scaling_that_another_kernel_does_in_passing(root):
         return profile_of(root, dtype="fp8", activation_scales=scales).tokens["linears"]
 
     scaling = 4e6 * sum(toy.scaling_ms(4096, k) for k in (512, 512, 512, 1024))
+    # What attention puts out goes to the output projection, and no kernel between the two could scale it.
+    kept = 0.6 * 4e6 * toy.scaling_ms(4096, 512)
     dynamic = at(linears("dynamic"), 4096)
     assert dynamic - at(linears("static"), 4096) == pytest.approx(0.4 * scaling, rel=0.05)
-    assert dynamic - at(linears("fused"), 4096) == pytest.approx(scaling, rel=0.05)
+    assert dynamic - at(linears("fused"), 4096) == pytest.approx(scaling - kept, rel=0.05)
     used = {p.operator for p in profile_of(root, dtype="fp8", activation_scales="fused").provenance}
     assert {"scale (taken off fp8 GEMMs)", "quantize (taken off fp8 GEMMs)"} <= used
 
