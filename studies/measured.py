@@ -9,7 +9,7 @@ from typing import Any
 
 from calibration.fit_log import fit_log
 from calibration.measured.folder import Found, read_folder, same_load
-from calibration.measured.llmservingsim import ScheduleGap, schedule_gap
+from calibration.measured.llmservingsim import TIMESERIES, ScheduleGap, kernels_of, schedule_gap
 from calibration.measured.overhead import Overhead, fit_overhead, with_host_time
 from calibration.measured.run import MeasuredRun
 from calibration.measured.source import MeasuredSource, Steps, load_source
@@ -18,14 +18,12 @@ from scenarios.errors import InputError, unknown
 from scenarios.schema import Cost, Scenario
 from scenarios.trace_options import TimeUnit
 from sim.cost import CostModel
-from sim.operator_profile import OperatorProfile
-from sim.profile_cost import ProfileCost
 from sim.profiles import AnyProfile, load_profile
 from studies.limits import NOT_MODELLED
 from studies.measured_engine import Engine, engine_of
 from studies.measured_loads import Load, Replays, compared
 from studies.run import Progress
-from studies.step_costs import AUTO, cost_of, profile_cost, profile_of
+from studies.step_costs import AUTO, cost_of, priced, profile_cost, profile_of
 
 
 @dataclass
@@ -80,12 +78,12 @@ def validate_measured(
     found = read_folder(folder, unit=unit, only=only)
     source = _overridden(source, fit_rows, overhead_from, found, only)
     engine = engine_of(found, source, scenario, model, hardware)
-    fitted = _profile(found, source, engine.scenario, profile, fit_rows)
+    fitted = _profile(found, source, engine.scenario, profile)
     setting = [found.runs[n] for n in source.overhead_from]
 
     def cost_with(step_ns: int) -> CostModel:
         if fitted is not None:
-            return _cost(with_host_time(fitted, step_ns))
+            return priced(with_host_time(fitted, step_ns))
         if step_ns:
             raise InputError("--overhead-from needs measured step costs; give --profile, or a step log and --fit-rows")
         return cost_of(engine.scenario)
@@ -125,17 +123,9 @@ def validate_measured(
 
 def _queues(found: Found, replays: Replays) -> ScheduleGap | None:
     run = next(iter(found.runs.values()))
-    if not (found.folder / "timeseries.csv").is_file():
+    if not (found.folder / TIMESERIES).is_file():
         return None
     return schedule_gap(found.folder, run, replays.records(run))
-
-
-def _cost(profile: AnyProfile) -> CostModel:
-    if isinstance(profile, OperatorProfile):
-        from sim.operator_cost import OperatorCost
-
-        return OperatorCost(profile)
-    return ProfileCost(profile)
 
 
 def _overridden(
@@ -158,9 +148,7 @@ def _overridden(
     return source.model_copy(update=changed)
 
 
-def _profile(
-    found: Found, source: MeasuredSource, scenario: Scenario, given: str | Path | None, fit_rows: str | None
-) -> AnyProfile | None:
+def _profile(found: Found, source: MeasuredSource, scenario: Scenario, given: str | Path | None) -> AnyProfile | None:
     """Measured step costs: the given profile, the scenario's, the folder's step log or its kernels; None for the roofline.
 
     Raises:
@@ -191,9 +179,7 @@ def _profile(
             block_size=config.block_size,
         )
     if found.layout == "llmservingsim" and (found.folder / "kernels").is_dir():
-        from calibration.measured.llmservingsim import kernels_of
-
-        return kernels_of(found.folder, next(iter(found.runs.values())), scenario)
+        return kernels_of(found.folder, scenario)
     return None
 
 

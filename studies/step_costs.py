@@ -96,6 +96,11 @@ def profile_cost(profile: AnyProfile, scenario: Scenario) -> ProfileCost | Opera
         names = fitting(scenario)
         remedy = f"cost: {{profile: auto}} takes {names[0]}" if names else "without cost, the roofline serves"
         raise InputError(f"profile {profile.name}: holds step costs of {', '.join(wrong)}; {remedy}")
+    return priced(profile)
+
+
+def priced(profile: AnyProfile) -> ProfileCost | OperatorCost:
+    """The step costs of a profile, whatever it is of."""
     return ProfileCost(profile) if isinstance(profile, Profile) else OperatorCost(profile)
 
 
@@ -164,19 +169,23 @@ def described(cost: CostModel | None, scenario: Scenario) -> dict[str, Any] | No
     """The profile that step costs come from, JSON-able: what it is, and its error; for a roofline, the shipped profiles that fit.
     None where there is neither.
 
-    noise: of the run, None without. errors: by part, the mean absolute relative error of what was predicted without being seen.
+    other_engine: the scenario's, where the profile was measured with an engine of another name. noise: of the run, None without. errors: by part, the mean absolute relative error of what was predicted without being seen.
     """
     profile: AnyProfile | None = getattr(cost, "profile", None)
     if profile is None:
         names = fitting(scenario) if isinstance(cost, Roofline) else []
         return {"fitting": names} if names else None
     whole, noise = isinstance(profile, Profile), profile.noise if scenario.cost.noise else None
+    engine = None if isinstance(profile, Profile) else profile.engine
     return {
         "name": profile.name,
         "hash": profile.hash(),
         "kind": "whole steps" if whole else "operators",
         "device": profile.source.device,
-        "engine": None if isinstance(profile, Profile) else profile.engine,
+        "engine": engine,
+        "other_engine": scenario.engine.preset
+        if engine and _family(engine) != _family(scenario.engine.preset)
+        else None,
         "dtype": profile.dtype,
         "errors": {part: errors.mape for part, errors in profile.cv_error.items()},
         "noise": {"sd": noise.sd, "correlation": noise.correlation} if noise is not None else None,
@@ -199,6 +208,8 @@ def sentence(found: Mapping[str, Any] | None) -> str | None:
     elif errors:
         (least, low), (most, high) = errors[0], errors[-1]
         said += f"; what was left out is predicted within {low:.1%} ({least}) to {high:.1%} ({most}) on average"
+    if other := found.get("other_engine"):
+        said += f"; nothing of {other} was measured: kernels and host time are those of {found['engine']}"
     if noise := found.get("noise"):
         said += f"; with its noise (standard deviation {noise['sd']:.1%}, correlation of successive steps {noise['correlation']:.2f})"
     return said

@@ -11,7 +11,7 @@ from typing import get_args
 
 import numpy as np
 
-from calibration.measured.run import MeasuredRun, Origin, measured
+from calibration.measured.run import MeasuredRun, measured
 from scenarios.documents import read_text
 from scenarios.errors import InputError
 from scenarios.trace_csv import CsvTable
@@ -40,7 +40,7 @@ _SPELLED = {
 _SUFFIX = re.compile(r"^(.*?)[\s_\-]*[\(\[_\s]\s*([a-zµ]+)\s*[\)\]]?$")
 
 
-def read_csv_run(path: Path | str, *, unit: TimeUnit | None = None, origin: Origin = "sent") -> MeasuredRun:
+def read_csv_run(path: Path | str, *, unit: TimeUnit | None = None) -> MeasuredRun:
     """One run.
 
     Args:
@@ -77,7 +77,7 @@ def read_csv_run(path: Path | str, *, unit: TimeUnit | None = None, origin: Orig
         ttft=times["ttft"],
         e2e=times["e2e"],
         tpot=times.get("tpot"),
-        origin=origin,
+        origin="sent",
         rows=[f"line {line}" for line in table.lines.tolist()],
         columns={
             {"input": "input_tokens", "output": "output_tokens"}.get(name, name): column

@@ -32,6 +32,7 @@ from scenarios.schema import Scenario
 from serving.records import Records
 from sim.operator_profile import Curve, OperatorProfile
 
+TIMESERIES = "timeseries.csv"
 _TIMES = ("queued_ts", "first_token_ts", "last_token_ts")
 _LENGTHS = ("input_toks", "output_toks")
 _SCHEDULER = (
@@ -85,7 +86,7 @@ def read_llmservingsim(folder: Path | str) -> MeasuredRun:
     )  # fmt: skip
 
 
-def kernels_of(folder: Path | str, run: MeasuredRun, scenario: Scenario) -> OperatorProfile:
+def kernels_of(folder: Path | str, scenario: Scenario) -> OperatorProfile:
     """Step costs of the run's engine from the folder's `kernels/`, for the scenario's model: nothing of the run itself is used
     but what its engine was told (graph sizes, tensor parallel).
 
@@ -140,7 +141,7 @@ def schedule_gap(folder: Path | str, run: MeasuredRun, records: Records) -> Sche
 
     A tick states the engine's last step before it. Ticks count from the client's start, about the first arrival.
     """
-    path = Path(folder) / "timeseries.csv"
+    path = Path(folder) / TIMESERIES
     if not path.is_file():
         return None
     table = read_numbers(path, counts=["t", "running", "waiting"])

@@ -87,8 +87,8 @@ class MeasuredRun:
             hash_ids=None if self.hash_ids is None else tuple(self.hash_ids[i] for i in rows.tolist()),
         )
 
-    def after_ready_check(self, ahead: float = 60.0) -> MeasuredRun:
-        """With one request more, in row 0: the first prompt, sent alone `ahead` seconds before the run. It has no latencies.
+    def after_ready_check(self) -> MeasuredRun:
+        """With one request more, in row 0: the first prompt, sent alone a minute before the run. It has no latencies.
 
         `vllm bench serve` does so to see whether the server answers; where prefixes are cached the run's first request then
         finds its own prompt.
@@ -104,8 +104,8 @@ class MeasuredRun:
         return dataclasses.replace(
             self,
             **again,
-            arrival_ns=np.concatenate([[0], self.arrival_ns + round(ahead * 1e9)]),
-            sent_ns=None if self.sent_ns is None else np.concatenate([[0], self.sent_ns + round(ahead * 1e9)]),
+            arrival_ns=np.concatenate([[0], self.arrival_ns + _AHEAD_NS]),
+            sent_ns=None if self.sent_ns is None else np.concatenate([[0], self.sent_ns + _AHEAD_NS]),
             itls=None if self.itls is None else (np.empty(0), *self.itls),
             hash_ids=(hash_ids[0], *hash_ids),
             block_size=block_size,
@@ -179,6 +179,9 @@ class MeasuredRun:
             found["itl"] = np.concatenate(self.itls) if self.itls else np.empty(0)
         return found
 
+
+_AHEAD_NS = 60_000_000_000
+"""Of a readiness check before the run: long enough for the engine to be idle again."""
 
 _COLUMNS = ("input_tokens", "output_tokens", "ttft", "tpot", "e2e")
 

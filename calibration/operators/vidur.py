@@ -49,15 +49,13 @@ def read_vidur(
     hardware: HardwareSpec,
     *,
     tensor_parallel_size: int = 1,
-    network: Path | str | None = None,
 ) -> OperatorProfile:
     """Step costs of `model` on one device, or on several that share its layers.
 
     Args:
-        folder: holds `mlp.csv` and `attention.csv`.
+        folder: holds `mlp.csv` and `attention.csv`; all-reduces are those of a folder `network/` above it that names this device
+            and measured so many ranks.
         hardware: the device, whose sheet prices the head.
-        network: an `all_reduce.csv`; if not given, the one of a folder `network/` above that names this device and measured so
-            many ranks.
 
     Raises:
         InputError: a file or column is missing, a value or a unit is wrong, a grid has holes, no row is of this model at this
@@ -79,7 +77,7 @@ def read_vidur(
     }
     used = [dense, attention]
     if size > 1:
-        table, reduces = _all_reduce(folder, network, model, size)
+        table, reduces = _all_reduce(folder, model, size)
         used.append(table)
         terms["all-reduce"] = _sum([reduces], 2 * layers)
     prefill, prefill_errors = _prefill(attention, layers)
@@ -304,13 +302,10 @@ def _head(model: ModelSpec, hardware: HardwareSpec, size: int) -> Curve:
     )
 
 
-def _all_reduce(
-    folder: Path, network: Path | str | None, model: ModelSpec, size: int
-) -> tuple[NumberTable, tuple[Ints, Floats]]:
+def _all_reduce(folder: Path, model: ModelSpec, size: int) -> tuple[NumberTable, tuple[Ints, Floats]]:
     """One all-reduce over tokens (bytes are two a value), of so many ranks in one node."""
-    paths = [Path(network)] if network is not None else _networks(folder)
+    paths = _networks(folder)
     for path in paths:
-        path = path / "all_reduce.csv" if path.is_dir() else path
         column = _column("all_reduce")
         table = read_numbers(
             path, counts=["num_workers", "devices_per_node", "size"], times=[column], words=["collective"]
@@ -323,8 +318,8 @@ def _all_reduce(
             return table, _averaged(tokens, table.numbers[column])
     looked = ", ".join(str(path) for path in paths) or "no network/ folder of this device"
     raise InputError(
-        f"{folder}: tensor_parallel_size {size} needs all-reduces of {size} ranks in one node, and there are none in {looked}; give "
-        "the all_reduce.csv of such a node"
+        f"{folder}: tensor_parallel_size {size} needs all-reduces of {size} ranks in one node, and there are none in {looked}; put "
+        "the all_reduce.csv of such a node into network/NODE/ beside compute/, NODE beginning with the device's folder"
     )
 
 

@@ -35,11 +35,11 @@ class Arguments:
     unknown: dict[str, str | None] = field(default_factory=dict)
 
 
-def read_arguments(table: Table, argv: Sequence[str], env: Mapping[str, str], base: Path = Path()) -> Arguments:
+def read_arguments(table: Table, argv: Sequence[str], env: Mapping[str, str]) -> Arguments:
     """What a command line states; a file that it names by `--config` stands below what the line itself says.
 
     Args:
-        env: variables whose values are known, for `$NAME`. base: where a relative `--config` file is looked for.
+        env: variables whose values are known, for `$NAME`.
 
     Raises:
         InputError: a flag without its value, a value that the engine would refuse.
@@ -49,7 +49,7 @@ def read_arguments(table: Table, argv: Sequence[str], env: Mapping[str, str], ba
     config = found.given.pop("config", None)
     if config is not None:
         below = Arguments()
-        _read(table, list(_of_file(base / config.value)), env, below, "config file")
+        _read(table, list(_of_file(Path(config.value))), env, below, "config file")
         below.given.pop("config", None)
         found.given = below.given | found.given
         found.positional = found.positional or below.positional

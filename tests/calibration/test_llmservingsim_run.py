@@ -99,7 +99,7 @@ def test_a_request_that_comes_during_a_step_is_seen_at_its_end(tmp_path: Path) -
     run = read_llmservingsim(folder)
     asked = scenario(run)
     together = dataclasses.replace(run, sent_ns=np.array([0, 1_000, 2_000]))
-    records = simulate(asked.engine_config(), together.workload(), OperatorCost(kernels_of(folder, run, asked)))
+    records = simulate(asked.engine_config(), together.workload(), OperatorCost(kernels_of(folder, asked)))
     first_step = float(records.steps["end_ns"][0]) / 1e9
     sent, seen = as_seen(records), as_seen(records, by_engine=True)
     assert (sent.ttft - seen.ttft) == pytest.approx([0.0, first_step - 1e-6, first_step - 2e-6])
@@ -139,12 +139,12 @@ def test_step_costs_know_nothing_of_the_run_but_its_graph_sizes(tmp_path: Path) 
     folder = write_run(tmp_path)
     write_bundle(folder / "kernels")
     run = read_llmservingsim(folder)
-    profile = kernels_of(folder, run, scenario(run))
+    profile = kernels_of(folder, scenario(run))
     slower = [line.replace("500.", "600.") for line in (folder / "requests.jsonl").read_text().splitlines()]
     (folder / "requests.jsonl").write_text("\n".join(slower))
-    assert kernels_of(folder, read_llmservingsim(folder), scenario(run)) == profile
+    assert kernels_of(folder, scenario(run)) == profile
     (folder / "meta.json").write_text(json.dumps(meta(engine_kwargs={"enforce_eager": True})))
-    assert kernels_of(folder, run, scenario(run)) != profile
+    assert kernels_of(folder, scenario(run)) != profile
 
 
 def test_an_eager_engine_captures_no_sizes() -> None:
@@ -159,7 +159,7 @@ def test_tensor_parallel_without_measured_all_reduces_takes_the_devices_link(tmp
     folder = write_run(tmp_path)
     write_bundle(folder / "kernels", tables=folder / "kernels" / "tp2", tp_degrees=[1, 2])
     run = read_llmservingsim(folder)
-    profile = kernels_of(folder, run, scenario(run, tensor_parallel_size=2))
+    profile = kernels_of(folder, scenario(run, tensor_parallel_size=2))
     assert profile.tokens["all-reduce"].ns[0] > 0
 
 
@@ -168,7 +168,7 @@ def test_queues_are_compared_tick_by_tick(tmp_path: Path) -> None:
     write_bundle(folder / "kernels")
     run = read_llmservingsim(folder)
     asked = scenario(run)
-    records = simulate(asked.engine_config(), run.workload(), OperatorCost(kernels_of(folder, run, asked)))
+    records = simulate(asked.engine_config(), run.workload(), OperatorCost(kernels_of(folder, asked)))
     assert schedule_gap(folder, run, records) is None
     (folder / "timeseries.csv").write_text("t,running,waiting\n0.101,3,1\n9,0,0\n")
     gap = schedule_gap(folder, run, records)
@@ -248,7 +248,7 @@ def test_a_saturated_rtx_4090_is_predicted_from_its_kernels_within_two_percent(r
         },
         context={"base": None},
     )  # fmt: skip
-    cost = OperatorCost(kernels_of(rtx4090, run, asked))
+    cost = OperatorCost(kernels_of(rtx4090, asked))
     records = simulate(asked.engine_config(), run.workload(), cost)
     live, simulated = run.summary(), as_seen(records, by_engine=True).summary()
     errors = {

@@ -52,7 +52,7 @@ def test_sizes_that_do_not_split_the_heads_are_refused(build: Build, name: str, 
 
 def test_a_draft_models_heads_are_split_too(build: Build) -> None:
     draft = {"method": "draft", "acceptance": 0.7, "draft_model": "Qwen3-0.6B"}
-    with pytest.raises(ValueError, match="found 32, but Qwen3-0.6B has 16 query heads"):
+    with pytest.raises(ValueError, match=r"found 32, but Qwen3-0\.6B has 16 query heads"):
         build(model="Qwen3-8B", hardware="H100", engine={"speculation": draft, "tensor_parallel_size": 32})
 
 
