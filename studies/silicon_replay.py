@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -272,10 +273,14 @@ def _collected(waiting: dict[Future[list[Prediction]], Mapping[str, Job]]) -> It
 
 @cache
 def _code() -> str:
-    """Hash of the sources and the version of the tables that predictions depend on."""
+    """Hash of the sources, the serving profiles and the version of the tables that predictions depend on."""
     found = hashlib.sha256(metadata.version("aiconfigurator-core").encode())
-    for package in ("serving", "scenarios", "sim", "calibration", "calibration.operators"):
+    for package in ("serving", "scenarios", "scenarios.serving_profiles", "sim", "calibration.operators"):
         for entry in sorted(resources.files(package).iterdir(), key=lambda e: e.name):
-            if entry.name.endswith(".py"):
+            if entry.name.endswith((".py", ".yaml")):
                 found.update(entry.read_bytes())
+    found.update(resources.files("calibration").joinpath("silicon_scope.py").read_bytes())
+    # The constants themselves are part of each key: those of one engine say nothing about the others.
+    for part in (applied, replay, scenario_of, _composed):
+        found.update(inspect.getsource(part).encode())
     return found.hexdigest()
