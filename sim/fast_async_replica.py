@@ -25,7 +25,6 @@ class FastAsyncReplica(FastReplica):
     the step decided last ends.
     """
 
-    ahead = 1
     scheduler: FastAsyncScheduler
 
     def __init__(

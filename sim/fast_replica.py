@@ -28,8 +28,6 @@ class FastReplica:
     ahead: steps that are decided before the one in flight has ended (`sim.fast_async_replica`).
     """
 
-    ahead = 0
-
     def __init__(
         self,
         number: int,
@@ -48,6 +46,7 @@ class FastReplica:
         self.steps = steps
         self.on_finish = on_finish
         self.leaps = leaps
+        self.ahead = int(scheduler.asynchronous)
         self.outstanding = 0
         self.free_from = 0
         self.ends: int | None = None
