@@ -49,10 +49,10 @@ def mapping(text: str, source: str) -> dict[str, Any]:
     """A YAML text that holds one mapping with text keys."""
     data = parse(text, source)
     if data is None:
-        raise InputError(f"{source}: the file is empty; a scenario needs at least model, hardware and workload")
+        raise InputError(f"{source}: the file is empty, but fields (name: value) are needed")
     if not isinstance(data, dict):
         kind = {"list": "a list", "str": "plain text"}.get(type(data).__name__, f"a single {type(data).__name__}")
-        raise InputError(f"{source}: found {kind}, but a scenario is a mapping of fields (name: value)")
+        raise InputError(f"{source}: found {kind}, but a mapping of fields (name: value) is needed")
     for key in data:
         if not isinstance(key, str):
             raise InputError(f"{source}: field names are text, found {key!r}")

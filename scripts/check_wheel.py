@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def main() -> None:
+    shutil.rmtree(ROOT / "build", ignore_errors=True)  # modules that were moved since would ship again
     with tempfile.TemporaryDirectory() as folder:
         where = Path(folder)
         run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(where), str(ROOT), cwd=where)
@@ -30,6 +32,8 @@ def main() -> None:
         ]
         expect(len(composed) > 100, f"profiles of data-centre GPUs ship ({len(composed)})")
         expect(any(n.startswith("calibration/quality/") and n.endswith(".json") for n in names), "quality ships")
+        for kind in ("scenarios/serving_profiles/", "calibration/measured/sources/"):
+            expect(any(n.startswith(kind) and n.endswith(".yaml") for n in names), f"{kind} ships")
         expect("studies/texts/plain-english.txt" in names, "the text that quality is measured on ships")
         expect(not any(n.startswith(("tests/", "bench/", "scripts/")) for n in names), "tests do not ship")
 

@@ -30,6 +30,11 @@ def shipped_profiles() -> list[str]:
     return sorted(name.removesuffix(".json") for name in names)
 
 
+def shipped_bytes(name: str) -> bytes:
+    """The file of a shipped profile."""
+    return resources.files("calibration.profiles").joinpath(*f"{name}.json".split("/")).read_bytes()
+
+
 def load_profile(source: Path | str) -> AnyProfile:
     """Reads a profile file, or a shipped profile by its name.
 
@@ -40,7 +45,7 @@ def load_profile(source: Path | str) -> AnyProfile:
     if path.is_file():
         text, where = path.read_bytes(), str(path)
     elif str(source) in names:
-        text = resources.files("calibration.profiles").joinpath(*f"{source}.json".split("/")).read_bytes()
+        text = shipped_bytes(str(source))
         where = f"shipped profile {source}"
     else:
         raise InputError(_no_profile(str(source), names))

@@ -60,7 +60,6 @@ def page(
     *,
     attempts: Path | None = None,
     own: Path | None = None,
-    silicon_folder: Path | None = None,
     progress: Progress | None = None,
 ) -> str:
     """The page as Markdown.
@@ -68,7 +67,6 @@ def page(
     Args:
         data: folder that holds `measured/`. attempts: folder of Markdown files by run, what was tried on the way.
         own: `validation.json` of a validation on our own engine (`servetwin validate demo --out DIR`).
-        silicon_folder: where results of measured points are kept.
 
     Raises:
         InputError: data, tables or a file that is missing.
@@ -82,8 +80,7 @@ def page(
     if not measured.is_dir():
         raise InputError(f"{data}: there is no folder measured in it; --data needs the folder of public measurements")
     chapters = [_gpu_run(measured / GPU_RUN, tell), _cpu_run(measured / CPU_RUN, tell)]
-    kept = {} if silicon_folder is None else {"folder": silicon_folder}
-    chapters.append(_silicon(validate_silicon(tell=tell, **kept)))
+    chapters.append(_silicon(validate_silicon(tell=tell)))
     if own is not None:
         chapters.append(_own(own))
     for chapter, name in zip(chapters, (GPU_RUN, CPU_RUN, "silicon"), strict=False):

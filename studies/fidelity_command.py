@@ -12,8 +12,11 @@ from studies import terminal
 
 def fidelity(
     data: Annotated[
-        Path, typer.Option(metavar="DIR", help="Folder of public measurements, with `measured` in it.")
-    ] = Path("../shared/data"),
+        Path,
+        typer.Option(
+            metavar="DIR", envvar="SERVETWIN_DATA", help="Folder of public measurements, with `measured` in it."
+        ),
+    ],
     out: Annotated[Path, typer.Option(metavar="FILE", help="The page to write.")] = Path("docs/fidelity.md"),
     attempts: Annotated[
         Path, typer.Option(metavar="DIR", help="What was tried on the way, a Markdown file a validation.")

@@ -8,6 +8,7 @@ from typing import Annotated, Any, get_args
 import typer
 
 from studies import terminal
+from studies.options import names_of
 
 Measured = Annotated[
     Path | None,
@@ -95,7 +96,7 @@ def validate(
     with terminal.progress_bar() as tell:
         found = validate_measured(
             folder, loaded, model=model, hardware=hardware, profile=profile, serving=serving, fit_rows=fit_rows,
-            overhead_from=None if overhead_from is None else _names(overhead_from), only=_names(only or ""),
+            overhead_from=None if overhead_from is None else names_of(overhead_from), only=names_of(only or ""),
             unit=time_unit, noise=noise is not False, progress=tell,  # type: ignore[arg-type]
         )  # fmt: skip
     if out is not None:
@@ -105,9 +106,3 @@ def validate(
         terminal.print_json(measured_report.to_dict(found))
         return
     terminal.show_tables(measured_report.report_tables(found), [measured_report.sentence(found)])
-
-
-def _names(listed: str) -> list[str]:
-    """Names of a comma-separated option, each once; none for an empty text or `none`."""
-    names = [name.strip() for name in listed.split(",") if name.strip()]
-    return [] if names in ([], ["none"]) else list(dict.fromkeys(names))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from studies import terminal
-from studies.options import Clock, Device, Json, Set
+from studies.options import Clock, Device, Json, Set, names_of
 
 if TYPE_CHECKING:
     from sim.profile import Profile
@@ -82,7 +82,7 @@ def quality(
     given = _profile(profile)
     with terminal.progress_bar() as tell:
         found = qualities.measured(
-            model, weights=_names(weights), kv=_names(kv), text=text, window=window, device=device, profile=given,
+            model, weights=names_of(weights), kv=names_of(kv), text=text, window=window, device=device, profile=given,
             progress=tell,
         )  # fmt: skip
     if out is not None:
@@ -135,12 +135,6 @@ def acceptance(
     from studies.tables import acceptance_table
 
     terminal.show_tables([acceptance_table(found)])
-
-
-def _names(listed: str) -> list[str]:
-    """Names of a comma-separated option, each once; none for an empty text or `none`."""
-    names = [name.strip() for name in listed.split(",")]
-    return [] if listed.strip() in ("", "none") else list(dict.fromkeys(names))
 
 
 def _check_file(out: Path, what: str) -> None:

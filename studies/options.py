@@ -42,3 +42,9 @@ Percentiles = Annotated[
 ]
 SaveResult = Annotated[bool, typer.Option("--save-result", help="Write a result folder out/NAME, as --out does.")]
 SaveDetailed = Annotated[bool, typer.Option("--save-detailed", help="The same, with raw values of each request.")]
+
+
+def names_of(listed: str) -> list[str]:
+    """Names of a comma-separated option, each once; none for an empty text or `none`."""
+    names = [name.strip() for name in listed.split(",")]
+    return [] if listed.strip() in ("", "none") else list(dict.fromkeys(names))
