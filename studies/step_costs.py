@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import cache
-from importlib import resources
 from typing import Any, NamedTuple
 
 from scenarios.errors import InputError
@@ -15,7 +14,7 @@ from sim.operator_cost import OperatorCost
 from sim.profile import Profile
 from sim.profile_cost import ProfileCost
 from sim.profile_parts import Noise
-from sim.profiles import AnyProfile, load_profile, shipped_profiles
+from sim.profiles import AnyProfile, load_profile, shipped_bytes, shipped_profiles
 from sim.roofline import Roofline
 
 AUTO = "auto"
@@ -138,7 +137,7 @@ def _shipped() -> Mapping[str, tuple[Subject, str]]:
     """What each shipped profile of operators is of, and the engine whose kernels were measured."""
     found = {}
     for name in shipped_profiles():
-        data = json.loads(resources.files("calibration.profiles").joinpath(*f"{name}.json".split("/")).read_bytes())
+        data = json.loads(shipped_bytes(name))
         if data.get("kind") == "operators":
             tp = data.get("tensor_parallel_size", 1)
             subject = Subject(data["model"], data["hardware"], data["dtype"], data["kv_dtype"], tp)
