@@ -285,7 +285,7 @@ def compare(
         terminal.print_json(found.to_dict())
         return
     console = terminal.stdout()
-    terminal.show_tables(found.tables(console.width), found.sentences(), console)
+    terminal.show_tables(found.tables(console.width), [*found.costs(), *found.sentences()], console)
 
 
 @app.command()

@@ -33,8 +33,11 @@ class Outside(NamedTuple):
 def outside(shape: StepShape, domain: Domain, *, mean: bool = False) -> list[Outside]:
     """The parts of a shape that lie outside a domain of step shapes, none twice.
 
-    mean: whether the domain's `decode_context` is the mean of a step's decodes, and not their sum.
+    mean: whether the domain's `decode_context` is the mean of a step's decodes, and not their sum. A step without tokens, as
+    asynchronous scheduling decides them, costs nothing and lies nowhere.
     """
+    if not shape.tokens:
+        return []
     context: float = shape.decode_context
     if mean and shape.decode_sequences:
         context /= shape.decode_sequences

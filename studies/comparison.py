@@ -9,7 +9,7 @@ from typing import Any
 
 from scenarios.errors import InputError
 from scenarios.schema import Scenario
-from studies import figures, html, report, results, tables
+from studies import extrapolation, figures, html, report, results, step_costs, tables
 from studies.results import Run
 from studies.run import loaded, simulate
 from studies.tables import Table
@@ -47,6 +47,8 @@ class Comparison:
                 {
                     "name": name,
                     "scenario_hash": run.info["scenario_hash"],
+                    "cost": run.info["cost"],
+                    "profile": run.info.get("profile"),
                     "binding": run.info["binding"],
                     **run.summary,
                 }
@@ -86,11 +88,31 @@ class Comparison:
         if any(run.info["quality"] for run in self.runs.values()):
             rows.append(("mean KL of its precision (nats)", *(_lost(run) for run in self.runs.values())))
         rows.append(("engine busy", *(tables.percent(run.info["binding"]["busy"]) for run in self.runs.values())))
-        note = f"Too few independent requests for {', '.join(withheld)}" if withheld else ""
-        return Table("Compared", ("", *self.runs), rows, note)
+        notes = [f"Too few independent requests for {', '.join(withheld)}"] if withheld else []
+        if open_ := [
+            f"{name}{tables.between(run.summary)}" for name, run in self.runs.items() if tables.between(run.summary)
+        ]:
+            notes.append(f"KV capacity (tokens) that no log states: {', '.join(open_)}")
+        return Table("Compared", ("", *self.runs), rows, "\n".join(notes))
 
     def sentences(self) -> list[str]:
-        return [f"{name}: {run.info['binding']['sentence']}" for name, run in self.runs.items()]
+        """What binds each, and how much of it lies outside what was measured."""
+        return [
+            " ".join(filter(None, (f"{name}: {run.info['binding']['sentence']}", _outside(run))))
+            for name, run in self.runs.items()
+        ]
+
+    def costs(self) -> list[str]:
+        """Where step costs come from, once for all scenarios that have them from the same place."""
+        found: dict[str, list[str]] = {}
+        for name, run in self.runs.items():
+            said = step_costs.sentence(run.info.get("profile")) or ""
+            if not said.startswith("step costs: "):
+                said = "; ".join(filter(None, (f"step costs: {run.info['cost']}", said)))
+            found.setdefault(said, []).append(name)
+        if len(found) == 1:
+            return list(found)
+        return [f"{', '.join(names)}: {said}" for said, names in found.items()]
 
 
 def _lost(run: Run) -> str:
@@ -99,6 +121,12 @@ def _lost(run: Run) -> str:
     if not found:
         return tables.DASH
     return tables.number(found["loss"]["mean_kl"]) if found["loss"] else "not measured"
+
+
+def _outside(run: Run) -> str | None:
+    """How much of a run lies outside what its profile was measured on; None without."""
+    said = extrapolation.sentence(run.info["binding"].get("outside"))
+    return f"{said}." if said else None
 
 
 def _turned(names: Sequence[str], columns: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

@@ -197,7 +197,7 @@ def profiles(
     if as_json:
         terminal.print_json({"profiles": found})
         return
-    terminal.show_tables([profile_list.list_table(found)])
+    terminal.show_tables(profile_list.list_tables(found))
 
 
 def _check(out: Path) -> None:

@@ -47,23 +47,28 @@ def _row(name: str, profile: AnyProfile) -> dict[str, Any]:
     }
 
 
-def list_table(found: list[dict[str, Any]]) -> Table:
-    """For the terminal."""
+def list_tables(found: list[dict[str, Any]]) -> list[Table]:
+    """For the terminal: a table a device and engine, of at most 80 characters so that names stay whole; the last has the note."""
     short = {"bfloat16": "bf16", "float32": "fp32"}
-    cells = [
-        (
-            row["name"], row["hardware"], short.get(row["dtype"], row["dtype"]), str(row["tensor_parallel_size"]), row["engine"],
-            percent(row["cv_error"]), number(row["domain"]["tokens"]["max"]),
-            f"{row['domain']['decode_sequences']['max']:,} x {row['domain']['decode_context']['max']:,}",
-        )
-        for row in found
-    ]  # fmt: skip
-    head = ("profile", "hardware", "dtype", "TP", "engine", "CV error", "tokens", "decodes x context")
+    groups: dict[str, list[tuple[str, ...]]] = {}
+    widest = max((len(row["name"]) for row in found), default=0)
+    for row in found:
+        domain = row["domain"]
+        cells = (
+            row["name"].ljust(widest), short.get(row["dtype"], row["dtype"]), percent(row["cv_error"]),
+            number(domain["tokens"]["max"]), number(domain["decode_sequences"]["max"]), number(domain["decode_context"]["max"]),
+        )  # fmt: skip
+        groups.setdefault(f"{row['hardware']}, {row['engine']}", []).append(cells)
+    head = ("profile", "dtype", "CV error", "tokens", "decodes", "context")
     note = (
-        f"{len(found)} profiles. CV error: mean over operators of rows predicted without themselves. tokens, decodes and contexts: "
-        "the largest measured. In a scenario: cost: {profile: NAME}, or {profile: auto}."
+        f"{len(found)} profile{'' if len(found) == 1 else 's'}. CV error: of rows predicted without themselves, mean over operators. "
+        "tokens, decodes, context: the most that was measured in a step, of decodes at once, and of tokens behind each (cpu: behind "
+        "all). In a scenario: cost: {profile: NAME}, or cost: {profile: auto}. What stands behind one: servetwin profiles NAME."
     )
-    return Table("Shipped profiles", head, cells, note)
+    last = len(groups) - 1
+    return [
+        Table(title, head, cells, note if k == last else "") for k, (title, cells) in enumerate(groups.items())
+    ] or [Table("Shipped profiles", head, [], "None is of that; without filters, servetwin profiles lists all.")]
 
 
 FALLS_SHOWN = 8
@@ -94,7 +99,9 @@ def tables(profile: AnyProfile) -> list[Table]:
     files = sorted({f"{p.source} ({p.version}{f', {p.licence}' if p.licence else ''})" for p in profile.provenance})
     constants = [(c.name, f"{c.value:g} {c.unit}".strip(), c.basis) for c in profile.constants]
     why = "\n".join(f"{c.name}: {c.why}" for c in profile.constants)
-    falls = [(f"{j.kind} at {j.tokens_from} to {j.tokens_to} tokens", f"{j.ns / 1e6:.3g} ms") for j in profile.jumps]
+    falls = [
+        (f"{j.kind} at {j.tokens_from:,} to {j.tokens_to:,} tokens", f"{j.ns / 1e6:.3g} ms") for j in profile.jumps
+    ]
     batches = [
         (f"{total:,} tokens of context: {n:,} to {more:,} decodes", percent(-share, signed=True))
         for n, more, total, share in OperatorCost(profile).falls()[:FALLS_SHOWN]
@@ -110,7 +117,7 @@ def tables(profile: AnyProfile) -> list[Table]:
         Table("Constants", ("", "value", "basis"), constants, why),
         Table("Dips and leaps", ("", "by"), falls, "Where measured tables fall or leap with more tokens; nothing is ironed out."),
         Table("Falls of decode attention", ("the same contexts in more decodes", "by"), batches, FALLS),
-        Table("Not modelled", ("",), [(text,) for text in profile.not_modelled]),
+        Table("Not modelled", ("what",), [(text,) for text in profile.not_modelled]),
     ]  # fmt: skip
 
 

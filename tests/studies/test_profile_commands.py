@@ -67,3 +67,13 @@ def test_an_unknown_profile_is_refused_with_the_nearest(capsys):
     assert "did you mean 'h200/llama-3.1-8b-fp8-tp" in err
     code, _, err = run(capsys, "profiles", "--hardware", "H20")
     assert (code, "did you mean 'H200'" in err) == (2, True)
+
+
+def test_names_are_whole_in_a_narrow_terminal(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    code, text, _ = run(capsys, "profiles")
+    assert code == 0
+    assert [line.split()[0] for line in text.splitlines() if "%" in line] == shipped_profiles()
+    assert max(len(line) for line in text.splitlines()) <= 80
+    code, text, _ = run(capsys, "profiles", "--tp", 16)
+    assert (code, "None is of that" in text) == (0, True)

@@ -10,7 +10,7 @@ import scenarios
 from scenarios.errors import InputError
 from sim.operator_cost import OperatorCost
 from sim.profiles import load_profile
-from studies import extrapolation, simulate, step_costs, tables
+from studies import comparison, extrapolation, simulate, step_costs, tables
 from studies.step_costs import cost_of, fitting, profile_cost
 
 SHIPPED = "h100/llama-3.1-8b-bf16-tp1"
@@ -110,3 +110,33 @@ def test_a_run_inside_the_domain_extrapolates_nothing():
 def test_fitting_profiles_of_the_own_engine_come_first():
     assert fitting(scenario(preset="vllm@0.10.2"))[0] == SHIPPED
     assert fitting(scenario(model="qwen3-tiny", hardware="cpu")) == []
+
+
+def test_steps_without_tokens_lie_nowhere():
+    run = simulate(scenario(AUTO, preset="vllm@0.19"))
+    steps = run.records.steps
+    assert (steps["prefill_tokens"] + steps["decode_sequences"] == 0).any()
+    assert run.info["binding"]["outside"]["parts"] == []
+
+
+def test_a_profile_of_another_engine_is_told():
+    assert "of sglang@0.5 was measured" in step_costs.sentence(
+        simulate(scenario(AUTO, preset="sglang")).info["profile"]
+    )
+    assert "nothing of" not in step_costs.sentence(simulate(scenario(AUTO, preset="vllm@0.19")).info["profile"])
+
+
+def test_a_comparison_says_where_step_costs_come_from_and_what_nobody_measured():
+    both = [scenario(AUTO, preset=preset).model_copy(update={"name": preset}) for preset in ("vllm", "sglang")]
+    found = comparison.compare(both)
+    costs = found.costs()
+    assert [line.partition(":")[0] for line in costs] == ["vllm", "sglang"]
+    assert all(f"profile {SHIPPED}" in line for line in costs)
+    assert comparison.compare([both[0], both[0]]).costs() == [step_costs.sentence(found.runs["vllm"].info["profile"])]
+    assert [entry["profile"]["name"] for entry in found.to_dict()["scenarios"]] == [SHIPPED, SHIPPED]
+    assert "KV capacity (tokens) that no log states: vllm (" in found.table().note
+    assert comparison.compare([scenario()]).costs()[0].startswith("step costs: roofline")
+    long = scenario(AUTO, max_model_len=40000).model_dump(mode="json")
+    long["workload"] |= {"requests": 2, "input": 30000}
+    (line,) = comparison.compare([scenarios.loads(json.dumps(long))]).sentences()
+    assert "is the most measured" in line
