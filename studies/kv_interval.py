@@ -6,10 +6,6 @@ from typing import Any
 
 from scenarios.errors import InputError
 from scenarios.schema import Scenario
-from scenarios.workload import Workload
-from sim.cost import CostModel
-from studies.results import Run
-from studies.run import simulate
 
 
 def ends(scenario: Scenario) -> tuple[Scenario, Scenario] | None:
@@ -27,17 +23,6 @@ def ends(scenario: Scenario) -> tuple[Scenario, Scenario] | None:
             "state engine.num_gpu_blocks"
         )
     low, high = (_with(scenario, tokens // config.block_size + 1) for tokens in (capacity.low, capacity.high))
-    return low, high
-
-
-def simulate_ends(
-    scenario: Scenario, *, workload: Workload | None = None, cost: CostModel | None = None
-) -> tuple[Run, Run] | None:
-    """Both of them simulated, least memory first; None where the capacity is known. workload, cost: instead of their own."""
-    pair = ends(scenario)
-    if pair is None:
-        return None
-    low, high = (simulate(end, workload=workload, cost=cost) for end in pair)
     return low, high
 
 

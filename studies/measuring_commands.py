@@ -32,16 +32,16 @@ def calibrate(
     as_json: Json = False,
 ) -> None:
     """Measure step costs here: a cost profile."""
-    from studies import profiles
+    from studies import calibrating
     from studies.run import backend
 
     # The engine's settings bound what is measured: --set engine.max_num_seqs=8 and the like.
-    scenario = profiles.scenario_of(model, set_ or [])
-    target = out or profiles.FOLDER / f"{scenario.model.name}-{device}.json"
+    scenario = calibrating.scenario_of(model, set_ or [])
+    target = out or calibrating.FOLDER / f"{scenario.model.name}-{device}.json"
     _check_file(target, "a profile is a file")
     with terminal.progress_bar() as tell:
         engine = backend(scenario, device, clock)  # type: ignore[arg-type]
-        profile = profiles.measured(
+        profile = calibrating.measured(
             scenario, engine, grid="quick" if quick else "standard", repeats=repeats, name=target.stem, progress=tell
         )
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -20,7 +20,7 @@ from scenarios.workload import Workload
 from serving.metrics import by_request
 from serving.records import Records
 from sim.profile import Profile
-from studies import html, profiles, report, results, tables
+from studies import calibrating, html, report, results, tables
 from studies.binding import binding
 from studies.limits import BEYOND, NOT_MODELLED
 from studies.results import Run
@@ -186,7 +186,7 @@ def validate(
     between = None
     if profile is None:
         # On KV memory of its own, so that measuring in the middle of an execution touches nobody's blocks.
-        made = profiles.calibration(scenario, engine.replica(), grid)
+        made = calibrating.calibration(scenario, engine.replica(), grid)
         if progress is not None:
             progress("calibrating", 0.0)
         between = _Between(made, repeats, within=clock == "device")

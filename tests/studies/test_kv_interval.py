@@ -36,7 +36,7 @@ def test_a_derived_capacity_is_an_interval_and_is_shown_beside_the_headline(tmp_
 
 def test_both_ends_run_with_their_own_memory():
     scenario = scenarios.load("demo", overrides=[*DERIVED, "engine.max_model_len=null"])
-    low, high = kv_interval.simulate_ends(scenario)
+    low, high = (simulate(end) for end in kv_interval.ends(scenario))
     capacity = scenario.engine.kv_capacity(scenario.model, scenario.hardware)
     assert (low.summary["kv_capacity_tokens"], high.summary["kv_capacity_tokens"]) == (capacity.low, capacity.high)
     assert low.info["kv_capacity"] == "as stated"
