@@ -39,11 +39,11 @@ _VLLM = (
     "(silicon_sample.csv of aiconfigurator-core 0.12.0)"
 )
 _TRTLLM = (
-    "fitted on 32 points of Llama-3.1-70B FP8 on H200 whose configuration hash is even "
+    "fitted on 25 of 33 points of Llama-3.1-70B FP8 on H200 whose configuration hash is even "
     "(silicon_sample.csv of aiconfigurator-core 0.12.0)"
 )
 _SGLANG = (
-    "fitted on 11 of 39 points of Qwen3-32B BF16 on H100 whose configuration hash is even "
+    "fitted on 11 of 38 points of Qwen3-32B BF16 on H100 whose configuration hash is even "
     "(silicon_sample.csv of aiconfigurator-core 0.12.0)"
 )
 
