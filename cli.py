@@ -12,16 +12,9 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from studies import (
-    fidelity_command,
-    launch_commands,
-    measured_commands,
-    measuring_commands,
-    profile_commands,
-    silicon_commands,
-    terminal,
-)
-from studies.options import (
+from studies import terminal
+from studies.commands import fidelity, launches, measuring, profiles, validation
+from studies.commands.options import (
     Burstiness,
     Clock,
     Concurrency,
@@ -33,7 +26,6 @@ from studies.options import (
     Out,
     OutputLen,
     Percentiles,
-    Profile,
     Prompts,
     Rate,
     SaveDetailed,
@@ -93,7 +85,8 @@ def run(
     save_detailed: SaveDetailed = False,
 ) -> None:
     """Simulate a scenario."""
-    from studies import bench_options, results
+    from studies import results
+    from studies.commands import bench_options
     from studies.run import simulate
 
     wanted = bench_options.percentiles(metric_percentiles)
@@ -127,7 +120,8 @@ def execute(
     save_detailed: SaveDetailed = False,
 ) -> None:
     """Execute a scenario on a real engine."""
-    from studies import bench_options, results
+    from studies import results
+    from studies.commands import bench_options
     from studies.run import execute as run_on
 
     wanted = bench_options.percentiles(metric_percentiles)
@@ -140,124 +134,31 @@ def execute(
     _finish(done, folder, as_json, save_detailed)
 
 
-app.command()(measuring_commands.calibrate)
+app.command()(measuring.calibrate)
 
 
-@app.command()
-def validate(
-    scenario: Annotated[
-        str | None, typer.Argument(metavar="[SCENARIO]", help="A scenario file, or the name of a shipped one.")
-    ] = None,
-    trace: Trace = None,
-    limit: Limit = None,
-    speedup: Speedup = None,
-    set_: Set = None,
-    seed: Seed = None,
-    out: Out = None,
-    as_json: Json = False,
-    device: Device = "cpu",
-    clock: Clock = "device",
-    repeats: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Executions of the scenario and of each variant.")
-    ] = 3,
-    num_prompts: Prompts = None,
-    profile: Profile = None,
-    ranking: Annotated[
-        bool, typer.Option(help="Also rank six policies (two with drafts or asynchronous scheduling); executes each.")
-    ] = True,
-    quick: Annotated[bool, typer.Option("--quick", help="Calibrate on a coarse grid.")] = False,
-    measured: measured_commands.Measured = None,
-    model: measured_commands.Model = None,
-    hardware: measured_commands.Hardware = None,
-    serving: measured_commands.Serving = None,
-    fit_rows: measured_commands.FitRows = None,
-    overhead_from: measured_commands.OverheadFrom = None,
-    only: measured_commands.Only = None,
-    time_unit: measured_commands.Unit = None,
-    noise: measured_commands.Noise = None,
-    silicon: silicon_commands.Silicon = False,
-    processes: silicon_commands.Processes = 2,
-) -> None:
-    """Compare executions, or runs of real engines, with the simulation.
-
-    Schedule, step costs, outcome and ranking of policies, each apart."""
-    if silicon:
-        if scenario is not None or measured is not None:
-            from scenarios import InputError
-
-            raise InputError("--silicon brings its own points; leave the scenario and --measured out")
-        silicon_commands.validate(only=only, limit=limit, out=out, processes=processes, as_json=as_json)
-        return
-    about_measured = {
-        "model": model, "hardware": hardware, "serving": serving, "fit_rows": fit_rows, "overhead_from": overhead_from,
-        "only": only, "time_unit": time_unit, "noise": noise,
-    }  # fmt: skip
-    if measured is not None:
-        measured_commands.validate(
-            measured,
-            scenario,
-            overrides=set_ or [],
-            seed=seed,
-            profile=profile,
-            out=out,
-            as_json=as_json,
-            **about_measured,
-        )
-        return
-    measured_commands.refuse_stray(**about_measured)
-    if scenario is None:
-        from scenarios import InputError
-
-        raise InputError("give a scenario to execute and simulate, or --measured DIR, or --silicon")
-    from sim.profiles import load_profile
-    from studies import bench_options, results
-    from studies.validation import validate as check
-
-    if quick and profile:
-        from scenarios import InputError
-
-        raise InputError("--quick is about calibrating, which --profile replaces; give one of them")
-    overrides = bench_options.joined(scenario, trace, set_, num_prompts=num_prompts, limit=limit, speedup=speedup)
-    loaded = _load(scenario, trace, overrides, seed)
-    folder = results.folder_for(loaded.name, out)
-    given = load_profile(profile) if profile else None
-    with terminal.progress_bar() as tell:
-        found = check(
-            loaded, device=device, clock=clock, repeats=repeats, profile=given,  # type: ignore[arg-type]
-            grid="quick" if quick else "standard", ranking=ranking, progress=tell,
-        )  # fmt: skip
-    for done in found.executed:
-        done.info["set"] = overrides
-    if folder is not None:
-        from studies.validation import write
-
-        write(found, folder)
-        terminal.say(f"wrote {folder}")
-    if as_json:
-        terminal.print_json(found.to_dict())
-        return
-    terminal.show_tables(found.tables(), [found.sentence])
+app.command()(validation.validate)
 
 
-app.command()(fidelity_command.fidelity)
+app.command()(fidelity.fidelity)
 
 
-app.command()(measuring_commands.quality)
+app.command()(measuring.quality)
 
 
-app.command()(measuring_commands.acceptance)
+app.command()(measuring.acceptance)
 
 
-app.add_typer(profile_commands.import_app, name="import")
+app.add_typer(profiles.import_app, name="import")
 
 
-app.command()(profile_commands.profiles)
+app.command()(profiles.profiles)
 
 
-app.command()(launch_commands.from_vllm)
+app.command()(launches.from_vllm)
 
 
-app.command()(launch_commands.from_sglang)
+app.command()(launches.from_sglang)
 
 
 @app.command()
@@ -439,7 +340,7 @@ def _finish(done: Run, folder: Path | None, as_json: bool, detailed: bool) -> No
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Entry point: the exit code is 0, 1 (something compared is different), 2 (bad input), or 130 (interrupted)."""
-    from studies.bench_options import spread
+    from studies.commands.bench_options import spread
 
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):

@@ -11,7 +11,7 @@ import yaml
 
 import cli
 from studies import terminal
-from studies.bench_options import spread
+from studies.commands.bench_options import spread
 
 SMALL = ["--set", "workload.requests=30"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from studies import terminal
-from studies.options import Clock, Device, Json, Set, names_of
+from studies.commands.options import Clock, Device, Json, Set, names_of
 
 if TYPE_CHECKING:
     from sim.profile import Profile

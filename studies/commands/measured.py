@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, get_args
 
 import typer
 
 from studies import terminal
-from studies.options import names_of
+from studies.commands.options import names_of
 
 Measured = Annotated[
     Path | None,
@@ -44,19 +44,6 @@ Noise = Annotated[
     bool | None,
     typer.Option("--noise/--no-noise", help="With --measured: draw noise of step times where the profile holds it."),
 ]
-
-
-def refuse_stray(**given: Any) -> None:
-    """Options that mean nothing without --measured.
-
-    Raises:
-        InputError: names the first that was given.
-    """
-    from scenarios import InputError
-
-    for name, value in given.items():
-        if value is not None:
-            raise InputError(f"--{name.replace('_', '-')}: is about measured runs; give --measured DIR with it")
 
 
 def validate(

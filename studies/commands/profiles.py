@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from studies import terminal
-from studies.options import Json
+from studies.commands.options import Json
 
 if TYPE_CHECKING:
     from sim.profiles import AnyProfile
