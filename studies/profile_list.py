@@ -84,7 +84,7 @@ def tables(profile: AnyProfile) -> list[Table]:
         return [profile_table(profile)]
     domain = profile.domain
     errors = [
-        (name, str(e.observations), percent(e.mape), percent(e.signed_mean, signed=True), percent(e.p90), percent(e.worst, signed=True))
+        (name, f"{e.observations:,}", percent(e.mape), percent(e.signed_mean, signed=True), percent(e.p90), percent(e.worst, signed=True))
         for name, e in profile.cv_error.items()
     ]  # fmt: skip
     spans = [
@@ -108,9 +108,9 @@ def tables(profile: AnyProfile) -> list[Table]:
     ]
     about = (
         f"{profile.model} in {profile.dtype}, KV in {profile.kv_dtype}, on {profile.tensor_parallel_size} x {profile.hardware} "
-        f"with {profile.engine}; composed {profile.created}"
+        f"with {profile.engine}{f'; composed {profile.created}' if profile.created else ''}"
     )
-    return [
+    found = [
         Table(f"Profile {profile.name}", ("operator, predicted without itself", "rows", "MAPE", "mean error", "p90", "worst"), errors, about),
         Table("Domain", ("", "measured"), spans),
         Table("Operators", ("", "rows", "hash"), sources, "\n".join(files)),
@@ -119,6 +119,7 @@ def tables(profile: AnyProfile) -> list[Table]:
         Table("Falls of decode attention", ("the same contexts in more decodes", "by"), batches, FALLS),
         Table("Not modelled", ("what",), [(text,) for text in profile.not_modelled]),
     ]  # fmt: skip
+    return [table for table in found if table.rows]
 
 
 def model_of(name: str) -> ModelSpec:

@@ -41,6 +41,7 @@ def show_table(table: tables.Table, console: Console) -> None:
         box=box.SIMPLE_HEAD,
         show_edge=False,
         pad_edge=False,
+        show_header=any(table.head),
     )
     for i, head in enumerate(table.head):
         grid.add_column(head, justify="left" if i == 0 else "right", no_wrap=i > 0)

@@ -94,6 +94,12 @@ def profile_cost(profile: AnyProfile, scenario: Scenario) -> ProfileCost | Opera
     if wrong:
         names = fitting(scenario)
         remedy = f"cost: {{profile: auto}} takes {names[0]}" if names else "without cost, the roofline serves"
+        if (held.model, held.hardware) == (asked.model, asked.hardware):
+            fields = Subject._fields[2:]
+            differ = [
+                f"{name}: {getattr(held, name)}" for name in fields if getattr(held, name) != getattr(asked, name)
+            ]
+            remedy += f"; engine: {{{', '.join(differ)}}} asks for what this one holds"
         raise InputError(f"profile {profile.name}: holds step costs of {', '.join(wrong)}; {remedy}")
     return priced(profile)
 

@@ -361,18 +361,29 @@ def side_by_side(rows: Sequence[dict[str, Any]], repeats: int) -> Table:
 def profile_table(profile: Profile) -> Table:
     """How good a fit is: errors of shapes that the fit did not see."""
     rows = [
-        (kind, str(e.observations), percent(e.mape), percent(e.signed_mean, signed=True), percent(e.worst, signed=True))
+        (
+            kind,
+            f"{e.observations:,}",
+            percent(e.mape),
+            percent(e.signed_mean, signed=True),
+            percent(e.worst, signed=True),
+        )
         for kind, e in profile.cv_error.items()
     ]
-    domain = profile.domain
+    domain, shapes = profile.domain, f"{len(profile.measurements):,} shapes: " if profile.measurements else ""
     note = (
         f"{profile.model} in {profile.dtype} on {profile.source.device}, {profile.source.clock} clock; "
-        f"{len(profile.measurements)} shapes: 1 to {domain.tokens.max} tokens, up to {domain.decode_sequences.max} decodes "
-        f"with {domain.decode_context.max:,} tokens of context; {len(profile.outliers)} outlying repeats"
+        f"{shapes}1 to {domain.tokens.max:,} tokens, up to {domain.decode_sequences.max:,} decodes with "
+        f"{domain.decode_context.max:,} tokens of context together"
     )
+    if shapes:
+        note += f"; {len(profile.outliers)} outlying repeats"
     for jump in profile.jumps:
-        note += f"\n{jump.kind} of {abs(jump.ns) / 1e6:.2g} ms between {jump.tokens_from} and {jump.tokens_to} tokens"
-    return Table(f"Profile {profile.name}", ("steps", "shapes", "MAPE", "mean error", "worst"), rows, note)
+        note += (
+            f"\n{jump.kind} of {abs(jump.ns) / 1e6:.2g} ms between {jump.tokens_from:,} and {jump.tokens_to:,} tokens"
+        )
+    head = ("steps", "shapes" if shapes else "logged", "MAPE", "mean error", "worst")
+    return Table(f"Profile {profile.name}", head, rows, note)
 
 
 def conformance_table(found: dict[str, Any]) -> Table:

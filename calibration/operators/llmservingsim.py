@@ -42,6 +42,7 @@ from calibration.operators.grids import errors_of, leave_one_out
 from calibration.operators.number_table import NumberTable, read_numbers
 from calibration.operators.tables import Floats, Ints, digest
 from scenarios.errors import InputError
+from scenarios.hardware import hardware
 from scenarios.models import ModelSpec
 from sim.operator_profile import Constant, Curve, OperatorProfile, Provenance, Skew
 from sim.profile_parts import Domain, Range, Source
@@ -116,7 +117,7 @@ def read_bundle(
                 k: str(meta[k]) for k in ("vllm_version", "cuda_version", "profiler_version", "variant") if k in meta
             },
         ),
-        hardware=str(meta.get("hardware", "unknown")),
+        hardware=_device(meta),
         model=model.name,
         dtype=dtype,
         kv_dtype=kv_dtype,
@@ -144,6 +145,15 @@ def read_bundle(
         constants=_constants(model),
         not_modelled=NOT_MODELLED,
     )
+
+
+def _device(meta: Mapping[str, Any]) -> str:
+    """The device by the catalog's name, so that scenarios find it; by the bundle's own where the catalog has none."""
+    stated = str(meta.get("hardware", "unknown"))
+    try:
+        return hardware(stated).name
+    except InputError:
+        return stated
 
 
 def _read(root: Path, model: ModelSpec, size: int) -> Bundle:

@@ -53,6 +53,11 @@ def test_a_decode_step_is_the_sum_of_its_kernels(tmp_path: Path) -> None:
     assert us(profile, decodes(8, 256)) == pytest.approx(rows_us(8, 8) + LAYERS * decode_us(8, 256), rel=1e-4)
 
 
+def test_the_device_has_the_name_that_scenarios_know(tmp_path: Path) -> None:
+    assert read_bundle(write_bundle(tmp_path, hardware="RTX4090"), MODEL).hardware == "RTX-4090"
+    assert read_bundle(write_bundle(tmp_path), MODEL).hardware == "TESTING"
+
+
 def test_sizes_between_measured_ones_lie_on_straight_lines(tmp_path: Path) -> None:
     profile = read_bundle(write_bundle(tmp_path), MODEL)
     between = rows_us(12, 12) + LAYERS * decode_us(12, 640)

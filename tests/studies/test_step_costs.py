@@ -53,6 +53,13 @@ def test_a_profile_of_something_else_is_refused_in_one_error_with_the_one_that_f
         assert words in str(refused.value)
 
 
+def test_a_profile_of_another_precision_says_how_to_ask_for_it():
+    with pytest.raises(
+        InputError, match=r"engine: \{dtype: fp8, tensor_parallel_size: 2\} asks for what this one holds"
+    ):
+        cost_of(scenario({"profile": "h100/llama-3.1-8b-fp8-tp2"}))
+
+
 def test_a_fitted_profile_is_of_its_model_kind_of_hardware_and_one_device():
     fitted = load_profile("cpu-avx2-qwen3-tiny")
     profile_cost(fitted, scenario(model="qwen3-tiny", hardware="cpu"))
