@@ -174,15 +174,21 @@ def decode_attention(decode: Grid, layers: int, token_bytes: float) -> tuple[Dec
     columns = np.array([np.interp(contexts, decode.across, row) for row in grown]) * layers
     ns = _growing(np.round(columns))
     used = decode.ns[np.isfinite(decode.ns)]
-    fitted = DecodeAttention(sequences=tuple(decode.down.tolist()), contexts=tuple(contexts), ns=_rows(ns))
     known = np.isfinite(decode.ns) * np.outer(decode.down, decode.across)
+    reach = int(known[:, -3:].max(initial=0))
+    fitted = DecodeAttention(
+        sequences=tuple(decode.down.tolist()),
+        contexts=tuple(contexts),
+        ns=_rows(ns),
+        reach=None if known.all() or not reach else reach,
+    )
     about = Fitted(
         len(used),
         digest(used),
         float(moved.mean()),
         float(moved.max()),
         _limits(decode),
-        int(known[:, -3:].max(initial=0)),
+        reach,
     )
     return fitted, about
 

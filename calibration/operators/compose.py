@@ -150,6 +150,7 @@ def _describe(notes: Notes, tables: OperatorTables, host: Host, host_why: str, t
             for (file, operator), rows in notes.spikes.items()
         ),
         f"decodes with more than {reach:,} tokens of KV together were not measured: the last slope goes on",
+        "uneven contexts of decodes: a step counts their mean",
         "prompts with cached context were not measured: differences of whole prompts",
         "prompts and decodes in one attention call: taken as the sum of the two",
         "padding of graphs to their captured sizes (at most 0.3 % of a step)",
