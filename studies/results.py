@@ -154,6 +154,13 @@ def check_parent(path: Path) -> None:
         raise InputError(f"--out {path}: {above} cannot be written to ({error.strerror})") from None
 
 
+def check_file(out: Path, what: str) -> None:
+    """Raises InputError if no file can be written there. what: it holds, for the message (`a profile is a file`)."""
+    if out.is_dir():
+        raise InputError(f"--out {out}: a folder, but {what}")
+    check_parent(out)
+
+
 def replace(part: Path, folder: Path) -> None:
     """Puts a complete folder in the place of an older one."""
     old = folder.with_name(f".{folder.name}.old-{os.getpid()}")

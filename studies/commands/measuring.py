@@ -33,12 +33,13 @@ def calibrate(
 ) -> None:
     """Measure step costs here: a cost profile."""
     from studies import calibrating
+    from studies.results import check_file
     from studies.run import backend
 
     # The engine's settings bound what is measured: --set engine.max_num_seqs=8 and the like.
     scenario = calibrating.scenario_of(model, set_ or [])
     target = out or calibrating.FOLDER / f"{scenario.model.name}-{device}.json"
-    _check_file(target, "a profile is a file")
+    check_file(target, "a profile is a file")
     with terminal.progress_bar() as tell:
         engine = backend(scenario, device, clock)  # type: ignore[arg-type]
         profile = calibrating.measured(
@@ -76,9 +77,10 @@ def quality(
 
     Perplexity, KL divergence and top-1 agreement, against the unquantised model."""
     from studies import quality as qualities
+    from studies.results import check_file
 
     if out is not None:
-        _check_file(out, "the figures are a file")
+        check_file(out, "the figures are a file")
     given = _profile(profile)
     with terminal.progress_bar() as tell:
         found = qualities.measured(
@@ -135,16 +137,6 @@ def acceptance(
     from studies.tables import acceptance_table
 
     terminal.show_tables([acceptance_table(found)])
-
-
-def _check_file(out: Path, what: str) -> None:
-    """Raises InputError if no file can be written there: better told before the work than after it."""
-    from scenarios import InputError
-    from studies.results import check_parent
-
-    if out.is_dir():
-        raise InputError(f"--out {out}: a folder, but {what}")
-    check_parent(out)
 
 
 def _profile(path: Path | None) -> Profile | None:

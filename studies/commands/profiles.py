@@ -201,10 +201,10 @@ def profiles(
 
 
 def _check(out: Path) -> None:
-    from scenarios.errors import InputError
+    """Better told before the work than after it."""
+    from studies.results import check_file
 
-    if out.is_dir():
-        raise InputError(f"--out {out}: this is a folder; a profile is a file")
+    check_file(out, "a profile is a file")
 
 
 def _numbers(text: str, option: str) -> tuple[int, ...]:

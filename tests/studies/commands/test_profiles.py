@@ -9,6 +9,7 @@ import pytest
 import cli
 from sim.operator_profile import OperatorProfile
 from sim.profiles import load_profile, shipped_profiles
+from studies import profile_list
 from tests.calibration import synthetic_tables as toy
 
 
@@ -44,7 +45,7 @@ def test_import_refuses_before_it_writes(capsys, tmp_path):
     assert "gemm_perf.parquet, row 5" in err
     assert not (tmp_path / "x.json").exists()
     code, _, err = run(capsys, *IMPORT, "SmolLM2-135M", "--tables", root, "--out", tmp_path)
-    assert (code, "this is a folder" in err) == (2, True)
+    assert (code, "a folder, but a profile is a file" in " ".join(err.split())) == (2, True)
 
 
 def test_profiles_lists_all_and_filters(capsys):
@@ -77,3 +78,22 @@ def test_names_are_whole_in_a_narrow_terminal(capsys, monkeypatch):
     assert max(len(line) for line in text.splitlines()) <= 80
     code, text, _ = run(capsys, "profiles", "--tp", 16)
     assert (code, "None is of that" in text) == (0, True)
+
+
+def test_a_profile_that_cannot_be_written_is_told_before_the_work(capsys, tmp_path):
+    (tmp_path / "file").write_text("")
+    code, _, err = run(
+        capsys, "import", "steps", tmp_path / "none.csv", "--model", "x", "--out", tmp_path / "file" / "p.json"
+    )
+    assert (code, "is a file, not a folder" in " ".join(err.split())) == (2, True)
+    code, _, err = run(capsys, "import", "steps", tmp_path / "none.csv", "--model", "x", "--out", tmp_path)
+    assert (code, "a folder, but a profile is a file" in " ".join(err.split())) == (2, True)
+
+
+def test_what_a_profile_lacks_takes_no_table(capsys):
+    profile = load_profile(shipped_profiles()[0])
+    bare = profile.model_copy(update={"constants": (), "jumps": (), "created": ""})
+    titles = [table.title for table in profile_list.tables(bare)]
+    assert "Constants" not in titles
+    assert "Dips and leaps" not in titles
+    assert "composed" not in profile_list.tables(bare)[0].note
