@@ -8,7 +8,7 @@ from typing import Any
 
 from calibration import validate as judged
 from scenarios.errors import InputError
-from studies import html, results, tables
+from studies import html, results, step_costs, tables
 from studies.measured import Measured
 from studies.measured_loads import Load
 from studies.tables import Table
@@ -129,7 +129,20 @@ def sentence(found: Measured) -> str:
         said += f" ({name}){_spread(largest)}. "
     said += f"Worst cell of all: {tables.label(row.metric)} {tables.percent(row.error, signed=True)} ({load}){_spread(row)}. "
     judgement = verdict(found)
+    said += _unit(found)
     return f"{said}Verdict: {judgement} ({_VERDICT[judgement]})."
+
+
+def _unit(found: Measured) -> str:
+    """A question, where every mean is off by about the factor between two units."""
+    means = {f"mean_{name}_ms" for name in ("ttft", "tpot", "e2el")}
+    ratios = [row.simulated / row.live for _, row in _cells(found) if row.metric in means and row.live > 0]
+    if not ratios or not (all(1 / 5000 < r < 1 / 200 for r in ratios) or all(200 < r < 5000 for r in ratios)):
+        return ""
+    side = "shorter" if ratios[0] < 1 else "longer"
+    return (
+        f"All latencies come out about a thousand times {side} than measured: are the measured ones in another unit? "
+    )
 
 
 def _cells(found: Measured) -> list[tuple[str, judged.OutcomeRow]]:
@@ -260,6 +273,12 @@ def _basis_table(found: Measured) -> Table:
             cells.append(
                 ("step costs, cross-validated", f"MAPE {tables.percent(errors.mape)} of {errors.observations:,}")
             )
+        elif found.profile.cv_error:
+            mapes = sorted(errors.mape for errors in found.profile.cv_error.values())
+            spread = f"MAPE {tables.percent(mapes[0])} to {tables.percent(mapes[-1])}"
+            cells.append(("operators, predicted without themselves", spread))
+    elif names := step_costs.fitting(scenario):
+        cells.append(("a measured profile exists", f"{names[0]}: --profile auto"))
     if noise := _noise(found):
         cells.append(("noise of step times", f"mean of {noise['seeds']} draws, lag-1 {noise['correlation']:.2f}"))
     if overhead.runs:

@@ -15,7 +15,7 @@ Silicon = Annotated[
     typer.Option(
         "--silicon",
         help="Simulate the measured points of data-centre GPUs that aiconfigurator-core carries (extra: profiles). With --only "
-        "system=,engine=,model=,precision=,half=,population=,tp=,concurrency= and --limit; --out keeps what was simulated.",
+        "NAME=VALUE (system, engine, model, precision, half, population, tp, concurrency) and --limit; --out keeps what was simulated.",
     ),
 ]
 Processes = Annotated[int, typer.Option("--processes", metavar="N", min=1, help="Processes of --silicon.")]

@@ -89,8 +89,14 @@ class Assembly:
 
     def contradict(self, name: str, said: Given, against: Given, used: str) -> None:
         self.contradictions.append(
-            Contradiction(name, f"{said.text!r} ({said.origin})", f"{against.text!r} ({against.origin})", used)
+            Contradiction(name, f"{_stated(said)} ({said.origin})", f"{_stated(against)} ({against.origin})", used)
         )
+
+
+def _stated(given: Given) -> str:
+    """What was written, and what it comes to where that is not to be seen: 16k is 16000."""
+    value = str(given.value)
+    return repr(given.text) if value in given.text.replace(",", "") else f"{given.text!r}, {value}"
 
 
 def _same(setting: str, a: Any, b: Any) -> bool:

@@ -22,7 +22,9 @@ Hardware = Annotated[str | None, typer.Option(metavar="NAME", help="With --measu
 Serving = Annotated[
     str | None,
     typer.Option(
-        metavar="NAME|FILE", help="With --measured: what the files do not say (engine flags, ...); else measured.yaml."
+        metavar="NAME|FILE",
+        help="With --measured: what the files do not say: model, hardware, engine (fields as in a scenario), overhead_from; "
+        "default: measured.yaml beside them.",
     ),
 ]
 FitRows = Annotated[
@@ -38,7 +40,8 @@ Only = Annotated[
     typer.Option(metavar="RUN,RUN", help="With --measured: read these runs only; with --silicon: NAME=VALUE,..."),
 ]
 Unit = Annotated[
-    str | None, typer.Option(metavar="UNIT", help="With --measured: of times in CSV whose column does not say it.")
+    str | None,
+    typer.Option(metavar="UNIT", help="With --measured: ns, us, ms or s, of CSV columns that do not say it."),
 ]
 Noise = Annotated[
     bool | None,

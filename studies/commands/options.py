@@ -24,7 +24,12 @@ Clock = Annotated[
     str, typer.Option(metavar="NAME", help="device: measured step times advance a simulated clock; wall: real time.")
 ]
 Profile = Annotated[
-    str | None, typer.Option(metavar="FILE", help="A measured cost profile, instead of measuring this machine first.")
+    str | None,
+    typer.Option(
+        metavar="NAME|FILE",
+        help="A measured cost profile, instead of measuring this machine first; with --measured also auto: the shipped one "
+        "that fits (else: the roofline).",
+    ),
 ]
 # From here on named as in `vllm bench serve`.
 Rate = Annotated[str | None, typer.Option(metavar="RATE", help="Requests per second; inf: all at once.")]

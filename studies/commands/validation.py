@@ -26,7 +26,7 @@ from studies.commands.options import (
 
 def validate(
     scenario: Annotated[
-        str | None, typer.Argument(metavar="[SCENARIO]", help="A scenario file, or the name of a shipped one.")
+        str | None, typer.Argument(metavar="SCENARIO", help="A scenario file, or the name of a shipped one.")
     ] = None,
     trace: Trace = None,
     limit: Limit = None,
@@ -58,9 +58,10 @@ def validate(
     silicon: silicon_commands.Silicon = False,
     processes: silicon_commands.Processes = 2,
 ) -> None:
-    """Compare executions, or runs of real engines, with the simulation.
+    """Compare what was measured with the simulation.
 
-    Schedule, step costs, outcome and ranking of policies, each apart."""
+    Executions of a scenario here (schedule, step costs, outcome and ranking of policies, each apart), runs of a real engine
+    (--measured), or points of data-centre GPUs (--silicon)."""
     from scenarios import InputError
 
     about_measured = {

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import cli
 import scenarios
 from calibration.measured.overhead import with_host_time
 from calibration.measured.run import as_seen, measured
@@ -190,17 +189,6 @@ def test_vllm_on_a_cpu_is_predicted_within_the_larger_of_five_percent_and_its_sp
     assert judged == 2 * 3 * 8
 
 
-@pytest.fixture
-def servetwin(capsys):
-    def call(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            cli.main(list(arguments))
-        out, err = capsys.readouterr()
-        return int(ended.value.code or 0), out, err
-
-    return call
-
-
 def test_one_command_prints_worst_cells_first_and_the_verdict_last(servetwin, folder):
     code, out, _ = servetwin("validate", "--measured", str(folder), "--profile", PROFILE)
     assert code == 0
@@ -230,6 +218,25 @@ def test_one_request_is_a_run_too(servetwin, tmp_path):
     code, out, _ = servetwin("validate", "--measured", str(tmp_path), *options)
     assert code == 0
     assert json.loads(out)["loads"]["one (1 at once)"]["rate"] is None
+
+
+def test_the_basis_says_how_good_a_shipped_profile_is_and_that_there_is_one(servetwin, tmp_path):
+    (tmp_path / "one.csv").write_text("arrival_s,input_tokens,output_tokens,ttft_ms,e2e_ms\n0,100,10,50,150\n")
+    options = ("--model", "Llama-3.1-8B", "--hardware", "H100")
+    _, out, _ = servetwin("validate", "--measured", str(tmp_path), *options)
+    assert "h100/llama-3.1-8b-bf16-tp1: --profile auto" in out
+    _, out, _ = servetwin("validate", "--measured", str(tmp_path), *options, "--profile", "auto")
+    assert "operators, predicted without themselves" in out
+
+
+def test_a_unit_that_the_file_cannot_tell_is_asked_for(servetwin, tmp_path):
+    header = "arrival_s,input_tokens,output_tokens,ttft_s,e2e_s"
+    (tmp_path / "run.csv").write_text(f"{header}\n0,30,20,50,400\n5000,30,20,60,400\n")
+    code, out, _ = servetwin(
+        "validate", "--measured", str(tmp_path), "--model", "qwen3-tiny", "--hardware", "cpu", "--profile", PROFILE
+    )
+    assert code == 0
+    assert "a thousand times shorter than measured: are the measured ones in another unit?" in " ".join(out.split())
 
 
 def test_options_about_measured_runs_need_measured_runs(servetwin):

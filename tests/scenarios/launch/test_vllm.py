@@ -272,3 +272,10 @@ def test_every_vllm_preset_can_be_reached(vllm):
     for name in PRESETS:
         if name.startswith("vllm@"):
             assert vllm("vllm serve Qwen/Qwen3-8B", version=name.partition("@")[2]).scenario.engine.preset == name
+
+
+def test_a_contradiction_says_what_a_short_form_comes_to(vllm):
+    log = "INFO 11-03 09:13:23 [kv_cache_utils.py:1091] Maximum concurrency for 16,384 tokens per request: 84.16x"
+    (found,) = vllm("vllm serve Qwen/Qwen3-8B --max-model-len 16k", log=log, hardware="H100").contradictions
+    assert found.stated == "'--max-model-len 16k', 16000 (command)"
+    assert found.against.endswith("84.16x' (log)")
