@@ -1,5 +1,25 @@
-"""The whole test process interprets Triton kernels; why, and how they are compiled: tests/gpu_backend/kernels/conftest.py."""
+"""What all tests share: interpreted Triton kernels (why, and how they are compiled: tests/gpu_backend/kernels/conftest.py), and the
+`servetwin` command."""
 
 import os
+from collections.abc import Callable
+
+import pytest
 
 os.environ["TRITON_INTERPRET"] = "1"
+
+
+@pytest.fixture
+def servetwin(capsys, monkeypatch, tmp_path) -> Callable[..., tuple[int, str, str]]:
+    """Runs a command in an empty folder: (exit code, stdout, stderr)."""
+    import cli
+
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            cli.main(list(arguments))
+        out, err = capsys.readouterr()
+        return int(ended.value.code or 0), out, err
+
+    return call

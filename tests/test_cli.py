@@ -16,20 +16,6 @@ from studies.commands.bench_options import spread
 SMALL = ["--set", "workload.requests=30"]
 
 
-@pytest.fixture
-def servetwin(capsys, monkeypatch, tmp_path):
-    """Runs a command in an empty folder: (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            cli.main(list(arguments))
-        out, err = capsys.readouterr()
-        return int(ended.value.code or 0), out, err
-
-    return call
-
-
 def document(text: str) -> dict:
     """Strict JSON: one document, no NaN."""
 

@@ -7,26 +7,16 @@ from pathlib import Path
 
 import pytest
 
-import cli
 from tests.scenarios.launch.conftest import SGLANG_LOG, VLLM_LOG
 
 VLLM = "vllm serve meta-llama/Llama-3.1-8B --max-num-seqs 256 --enforce-eager --port 8000"
 
 
-@pytest.fixture
-def servetwin(capsys, monkeypatch, tmp_path):
-    """Runs a command in a folder with two logs: (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(autouse=True)
+def _logs(servetwin):
+    """Two logs in the folder in which commands run."""
     Path("vllm.log").write_text(VLLM_LOG.replace("enforce_eager=False", "enforce_eager=True"))
     Path("sglang.log").write_text(SGLANG_LOG)
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            cli.main(list(arguments))
-        out, err = capsys.readouterr()
-        return int(ended.value.code or 0), out, err
-
-    return call
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-import cli
-
 
 @pytest.mark.parametrize(
     ("arguments", "option"),
@@ -20,9 +18,6 @@ import cli
         (("demo", "--no-noise"), "--noise: is about measured runs"),
     ],
 )
-def test_an_option_of_another_kind_of_validation_is_refused(arguments, option, capsys, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["validate", *arguments])
-    assert ended.value.code == 2
-    assert option in " ".join(capsys.readouterr().err.split())
+def test_an_option_of_another_kind_of_validation_is_refused(arguments, option, servetwin):
+    code, _, err = servetwin("validate", *arguments)
+    assert (code, option in " ".join(err.split())) == (2, True)
