@@ -30,7 +30,7 @@ from serving.plan import StepShape
 Ints = NDArray[np.int64]
 
 COLUMNS = ("iteration", "prefill_requests", "prefill_tokens", "decode_requests", "decode_tokens", "elapsed_ms")
-_ROWS = re.compile(r"(\d*):(\d*)")
+_ROWS = re.compile(r"(\d{0,18}):(\d{0,18})")
 _ITERATION = re.compile(
     r"Iteration\((?P<iteration>\d+)\): (?P<prefill_requests>\d+) context requests, (?P<prefill_tokens>\d+) context tokens, "
     r"(?P<decode_requests>\d+) generation requests, (?P<decode_tokens>\d+) generation tokens, "
@@ -60,7 +60,9 @@ class IterationLog:
         """
         found = _ROWS.fullmatch(rows.strip())
         if found is None or not rows.strip(":"):
-            raise InputError(f"rows of {self.source}: found {rows!r}, but FROM:TO is needed, such as 6219: or :6219")
+            raise InputError(
+                f"rows of {self.source}: found {rows[:40]!r}, but FROM:TO is needed, such as 6219: or :6219"
+            )
         low = int(found[1]) if found[1] else 0
         high = int(found[2]) if found[2] else int(self.iteration[-1]) + 1
         kept = (self.iteration >= low) & (self.iteration < high)
@@ -112,6 +114,10 @@ def read_iterations(path: Path | str) -> IterationLog:
             f"but numbers grow; one engine's log is needed"
         )
     some = counts["prefill_tokens"] + counts["decode_requests"] > 0
+    if not some.any():
+        raise InputError(
+            f"{path}: prefill_tokens, decode_requests: 0 in every iteration; a log of a server that had work is needed"
+        )
     return IterationLog(
         str(path),
         iteration=counts["iteration"][some],

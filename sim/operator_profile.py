@@ -15,7 +15,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 
 from sim.profile_parts import Domain, Errors, Jump, Nanoseconds, Noise, Part, Source, save_json, without
 
-Points = Annotated[tuple[int, ...], Field(min_length=1)]
+Points = Annotated[tuple[Annotated[int, Field(le=2**53)], ...], Field(min_length=1)]
 Values = Annotated[tuple[Nanoseconds, ...], Field(min_length=1)]
 
 

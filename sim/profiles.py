@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import difflib
 import json
 from importlib import resources
@@ -14,6 +15,7 @@ from sim.operator_profile import OperatorProfile
 from sim.profile import Profile
 
 SCHEMA_VERSION = 1
+OPERATORS, WHOLE_STEPS = "operators", "whole steps"
 
 AnyProfile = Profile | OperatorProfile
 
@@ -56,12 +58,29 @@ def load_profile(source: Path | str) -> AnyProfile:
     if not isinstance(data, dict) or data.get("schema_version") != SCHEMA_VERSION:
         found = data.get("schema_version", "none") if isinstance(data, dict) else type(data).__name__
         raise InputError(f"{where}: schema_version: found {found}, allowed: {SCHEMA_VERSION}")
-    kind: type[AnyProfile] = OperatorProfile if data.get("kind") == "operators" else Profile
+    said = data.get("kind", WHOLE_STEPS)
+    if said not in (OPERATORS, WHOLE_STEPS):
+        raise InputError(
+            f"{where}: kind: found {str(said)[:40]!r}, allowed: {OPERATORS}, or no kind where whole steps were fitted"
+        )
+    kind: type[AnyProfile] = OperatorProfile if said == OPERATORS else Profile
     try:
-        return kind.model_validate_json(text)
+        profile = kind.model_validate_json(text.removeprefix(codecs.BOM_UTF8))
     except ValidationError as error:
         inside, problem = one_message(error, data)
         raise InputError(f"{where}: {inside or 'profile'}: {problem}") from None
+    if (least := _least_ns(profile)) < 1:
+        raise InputError(
+            f"{where}: a step may take {least:g} ns, but time must pass in every step; are its units nanoseconds?"
+        )
+    return profile
+
+
+def _least_ns(profile: AnyProfile) -> float:
+    """What no step costs less than, attention aside."""
+    if isinstance(profile, Profile):
+        return profile.dense[0][1] + profile.coefficients.head
+    return sum(min(curve.ns) for curve in profile.tokens.values()) + min(profile.head.ns) + profile.host.step_ns
 
 
 def _no_profile(name: str, names: list[str]) -> str:

@@ -155,7 +155,9 @@ def _rows(
             continue
         measured = sum(float(s[metric]) for s in live) / len(live)
         predicted = sum(float(s[metric]) for s in simulated) / len(simulated)
-        error = predicted / measured - 1.0 if measured else (0.0 if predicted == 0 else float("inf"))
+        if not measured:  # answers in one piece, say: there is no relative error
+            continue
+        error = predicted / measured - 1.0
         floor = judged.noise([float(s[metric]) for s in repeats])
         rows.append(judged.OutcomeRow(metric, measured, predicted, error, floor, judged.verdict(error, floor)))
     return rows

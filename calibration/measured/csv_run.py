@@ -65,6 +65,8 @@ def read_csv_run(path: Path | str, *, unit: TimeUnit | None = None) -> MeasuredR
         name: np.asarray(table.numbers(columns[name][0]), dtype=np.float64) * _UNITS[units[name]] for name in units
     }
     arrival = table.numbers(columns["arrival"][0])
+    if int(arrival.max()) - int(arrival.min()) >= 2**63:
+        arrival = arrival.astype(np.float64)  # for the check of how far apart they are
     # Whole nanoseconds since 1970 do not fit a double: the origin goes first.
     times["arrival"] = np.asarray(arrival - arrival.min(), dtype=np.float64) * _UNITS[units["arrival"]]
     tokens = {name: table.counts(columns[name][0]) for name in ("input", "output")}

@@ -99,7 +99,14 @@ def _ends(file: Path, ending: str) -> bool:
 
 
 def _named(runs: Iterable[MeasuredRun]) -> dict[str, MeasuredRun]:
-    return {run.name: run for run in runs}
+    found: dict[str, MeasuredRun] = {}
+    for run in runs:
+        if run.name in found:
+            raise InputError(
+                f"{found[run.name].source} and {run.source}: two runs of one name; move or rename one of them"
+            )
+        found[run.name] = run
+    return found
 
 
 def _chosen(runs: dict[str, MeasuredRun], only: Sequence[str]) -> dict[str, MeasuredRun]:

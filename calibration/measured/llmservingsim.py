@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.measured.run import MeasuredRun, measured
+from calibration.measured.run import HUGE, MeasuredRun, measured
 from calibration.operators.llmservingsim import read_bundle
 from calibration.operators.number_table import read_numbers
 from scenarios.documents import read_text
@@ -194,7 +195,7 @@ def _number(path: Path, line: int, name: str, row: Mapping[str, Any]) -> float:
         raise InputError(
             f"{path}: line {line}: {name}: found {found}, but a number is needed; leave requests out that failed"
         )
-    return float(value)
+    return float(value) if not abs(value) > HUGE else math.inf if value > 0 else -math.inf
 
 
 def _sent(path: Path, lines: Sequence[int], rows: Sequence[Mapping[str, Any]]) -> list[float] | None:
@@ -213,7 +214,24 @@ def _meta(folder: Path) -> dict[str, Any]:
         raise InputError(f"{path}: not JSON: {error}") from None
     if not isinstance(meta, dict):
         raise InputError(f"{path}: found {type(meta).__name__}, but a JSON object is needed")
+    for name in ("engine_kwargs", "kv_cache", "hardware", "resolved_config"):
+        _section(path, meta, name)
+    resolved = _section(path, meta, "resolved_config")
+    for name in ("scheduler_config", "model_config", "parallel_config", "cache_config"):
+        _section(path, resolved, name)
+    sizes = _section(path, resolved, "compilation_config").get("cudagraph_capture_sizes") or []
+    if not isinstance(sizes, list) or not all(isinstance(size, int) and 0 < size < HUGE for size in sizes):
+        raise InputError(
+            f"{path}: cudagraph_capture_sizes: found {str(sizes)[:60]}, but a list of whole numbers is needed"
+        )
     return meta
+
+
+def _section(path: Path, data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = data.get(name) or {}
+    if not isinstance(found, dict):
+        raise InputError(f"{path}: {name}: found {str(found)[:40]!r}, but a JSON object is needed")
+    return found
 
 
 def _engine(path: Path, meta: Mapping[str, Any]) -> dict[str, Any]:
@@ -236,6 +254,9 @@ def _engine(path: Path, meta: Mapping[str, Any]) -> dict[str, Any]:
     found["tensor_parallel_size"] = parallel.get("tensor_parallel_size") or told.get("tensor_parallel_size") or 1
     for name in ("num_gpu_blocks", "block_size", "gpu_memory_utilization", "enable_prefix_caching"):
         found[name] = cache.get(name)
+    block_size = found["block_size"]
+    if block_size is not None and (not isinstance(block_size, int) or block_size < 1):
+        raise InputError(f"{path}: block_size: found {str(block_size)[:40]!r}, but a whole number above 0 is needed")
     found["dtype"] = _dtype(
         model.get("quantization") or told.get("quantization") or model.get("dtype") or told.get("dtype")
     )
@@ -288,23 +309,34 @@ def _prompts(
                 )
         ids = row.get("hash_ids")
         if ids is None:
-            ids = _chained(row.get("input_tok_ids") or [], block_size, blocks)
+            ids = _chained(_ids(path, at, "input_tok_ids", row.get("input_tok_ids") or []), block_size, blocks)
         full = int(rows[i]["input_toks"]) // block_size
         if not isinstance(ids, list) or len(ids) not in (full, -(-int(rows[i]["input_toks"]) // block_size)):
             raise InputError(
                 f"{path}: line {at}: hash_ids: found {len(ids) if isinstance(ids, list) else ids}, but {rows[i]['input_toks']} tokens "
                 f"have {full} full blocks of {block_size}"
             )
-        found.append(ids[:full])
+        found.append(_ids(path, at, "hash_ids", ids)[:full])
     return found
 
 
 def _numbers(rows: Sequence[Mapping[str, Any]]) -> list[int]:
     """Which line of the workload each request is: the number at the end of its id, else its place."""
     ends = [str(row.get("request_id", "")).rpartition("-")[2] for row in rows]
-    if all(end.isdigit() for end in ends) and len(set(ends)) == len(ends):
+    if all(end.isdecimal() and len(end) < 16 for end in ends) and len(set(ends)) == len(ends):
         return [int(end) for end in ends]
     return list(range(len(rows)))
+
+
+def _ids(path: Path, line: int, name: str, ids: Any) -> list[int]:
+    if not isinstance(ids, list):
+        raise InputError(f"{path}: line {line}: {name}: found {str(ids)[:40]!r}, but a list of whole numbers is needed")
+    for i in ids:
+        if isinstance(i, bool) or not isinstance(i, int) or not abs(i) < 2**63:
+            raise InputError(
+                f"{path}: line {line}: {name}: found {str(i)[:40]!r} among them, but they are whole numbers"
+            )
+    return ids
 
 
 def _chained(tokens: Sequence[int], size: int, known: dict[tuple[int, tuple[int, ...]], int]) -> list[int]:

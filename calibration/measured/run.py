@@ -30,6 +30,8 @@ Origin = Literal["intended", "sent", "engine"]
 """Where arrivals were taken: when the client meant to send, when it sent, when the engine saw the request."""
 
 PERCENTILES = (50, 90, 95, 99)
+HUGE = 1e300
+"""Beyond it, numbers in JSON are taken as infinite: Python's integers need not fit a double."""
 SLACK = 1e-6
 """Seconds by which sums of recorded times may disagree: they were rounded one by one."""
 
@@ -242,6 +244,20 @@ def measured(
         each = np.where(several, np.maximum(whole - first, 0.0) / np.maximum(tokens["output_tokens"] - 1, 1), np.nan)
     else:
         each = np.where(several, check.seconds("tpot", tpot, absent=~several), np.nan)
+        later = each * np.maximum(tokens["output_tokens"] - 1, 1)
+        wrong = several & (later > whole * 1.01 + 1e-3)
+        if wrong.any():
+            i = int(np.argmax(wrong))
+            raise check.refused(
+                i, "tpot", f"{each[i]:g} s", f"{tokens['output_tokens'][i] - 1} of them are more than {whole[i]:g} s in all",
+                "are all columns in the same unit?",
+            )  # fmt: skip
+    if several.any() and (whole <= first)[several].all():
+        i = int(np.argmax(several))
+        raise check.refused(
+            i, "e2e", f"{whole[i]:g} s, as TTFT in every request", "later tokens take time",
+            "the client did not stream; measure with streaming, which tells the first token apart",
+        )  # fmt: skip
     gaps = None if itls is None else _gaps(check, itls, first, whole, tokens["output_tokens"])
     order = np.argsort(since, kind="stable")
     # Nanoseconds since 1970 do not fit a double: the origin goes first.

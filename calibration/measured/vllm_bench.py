@@ -10,7 +10,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from calibration.measured.run import MeasuredRun, measured
+from calibration.measured.run import HUGE, MeasuredRun, measured
 from scenarios.documents import read_text
 from scenarios.errors import InputError
 
@@ -33,6 +33,9 @@ def read_vllm_bench(path: Path | str) -> MeasuredRun:
     if missing := [name for name in NEEDED if not isinstance(data.get(name), list)]:
         raise InputError(f"{path}: {', '.join(missing)}: missing; {REMEDY}")
     n = len(data["start_times"])
+    latencies = data.get("latencies")
+    if latencies and not isinstance(latencies, list):
+        raise InputError(f"{path}: latencies: found {str(latencies)[:40]!r}, but a list of seconds is needed")
     for name in (*NEEDED, "errors", "latencies"):
         if isinstance(data.get(name), list) and len(data[name]) != n:
             raise InputError(
@@ -49,8 +52,8 @@ def read_vllm_bench(path: Path | str) -> MeasuredRun:
         for name in ("start_times", "ttfts", "input_lens", "output_lens")
     )
     itls = [_gaps(path, i, data["itls"][i]) for i in kept]
-    if data.get("latencies"):
-        e2e = [_number(path, "latencies", i, data["latencies"][i]) for i in kept]
+    if latencies:
+        e2e = [_number(path, "latencies", i, latencies[i]) for i in kept]
     else:
         e2e = [first + sum(gaps) for first, gaps in zip(ttfts, itls, strict=True)]
     _check_duration(path, data.get("duration"), starts, e2e)
@@ -120,7 +123,7 @@ def _document(path: Path) -> dict[str, Any]:
 def _number(path: Path, name: str, row: int, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InputError(f"{path}: request {row}: {name}: found {str(value)[:40]!r}, but a number is needed")
-    return float(value)
+    return float(value) if not abs(value) > HUGE else math.inf if value > 0 else -math.inf
 
 
 def _gaps(path: Path, row: int, values: object) -> list[float]:

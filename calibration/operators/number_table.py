@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 _UNITS = {"s": 1e9, "ms": 1e6, "us": 1e3, "ns": 1.0}
 _LONGEST = 1e15
-"""Nanoseconds of an operator: eleven days."""
+"""Nanoseconds of an operator: eleven days. Nothing that is counted here is more, either."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +137,7 @@ def _column(table: NumberTable, name: str, cells: list[str], is_time: bool, sign
         (values < 0, "it cannot be negative"),
         ((values <= 0) & is_time, "no operator takes no time; measure the row again"),
         ((values > _LONGEST) & is_time, "that is over a week; is the unit right?"),
+        (values > _LONGEST, f"at most {_LONGEST:g} is counted"),
     ):
         if wrong.any():
             row = int(np.argmax(wrong))

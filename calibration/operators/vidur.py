@@ -34,6 +34,10 @@ OPTIONAL = ("input_layernorm", "post_attention_layernorm", "add")
 
 _MS = 1e6
 _FINE = 1e-3
+LARGE = 2**20
+"""Bytes of an all-reduce from which its time is that of the link, not of the launch."""
+SLOWEST_LINK, FASTEST_LINK = 2e8, 2e12
+"""Bytes/s of one: from below any bus between devices to above any switch."""
 _SIZES = ("num_tokens", "n_head", "n_kv_head", "n_embd", "n_expanded_embd", "vocab_size", "num_tensor_parallel_workers")
 
 NOT_MODELLED = (
@@ -192,7 +196,13 @@ def _of_model(table: NumberTable, whole: Mapping[str, int], model: ModelSpec) ->
         raise InputError(
             f"{table.path}: no row is of {model.name}: {said}; name the tables' model and tensor_parallel_size"
         )
-    return table.take(np.flatnonzero(fits))
+    table = table.take(np.flatnonzero(fits))
+    for name in ("num_tokens", "batch_size", "prefill_chunk_size", "kv_cache_size"):
+        column = table.numbers.get(name, np.empty(0))
+        if (column != np.floor(column)).any():
+            row = int(np.argmax(column != np.floor(column)))
+            raise table.refused(row, f"{name}: found {column[row]:g}, but a whole number is needed")
+    return table
 
 
 def _prompts(table: NumberTable) -> Ints:
@@ -314,6 +324,7 @@ def _all_reduce(folder: Path, model: ModelSpec, size: int) -> tuple[NumberTable,
         fits &= np.array([word == "all_reduce" for word in table.words["collective"]])
         if fits.sum() > 1:
             table = table.take(np.flatnonzero(fits))
+            _check_link(table, column)
             tokens = np.maximum(1.0, np.rint(table.numbers["size"] / (2.0 * model.hidden_size)))
             return table, _averaged(tokens, table.numbers[column])
     looked = ", ".join(str(path) for path in paths) or "no network/ folder of this device"
@@ -321,6 +332,18 @@ def _all_reduce(folder: Path, model: ModelSpec, size: int) -> tuple[NumberTable,
         f"{folder}: tensor_parallel_size {size} needs all-reduces of {size} ranks in one node, and there are none in {looked}; put "
         "the all_reduce.csv of such a node into network/NODE/ beside compute/, NODE beginning with the device's folder"
     )
+
+
+def _check_link(table: NumberTable, column: str) -> None:
+    """Times in another unit are a thousand times off: then the largest all-reduce is faster or slower than any link."""
+    row = int(np.argmax(table.numbers["size"]))
+    rate = float(table.numbers["size"][row] / table.numbers[column][row]) * 1e3
+    if table.numbers["size"][row] >= LARGE and not SLOWEST_LINK <= rate <= FASTEST_LINK:
+        raise table.refused(
+            row,
+            f"{column}: found {table.numbers[column][row]:g}: {rate / 1e9:,.3g} GB/s, which no link does; times are milliseconds: "
+            f"{'multiply' if rate > FASTEST_LINK else 'divide'} by 1000 if they are {'seconds' if rate > FASTEST_LINK else 'microseconds'}",
+        )
 
 
 def _networks(folder: Path) -> list[Path]:

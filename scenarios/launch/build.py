@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from scenarios import hardware as catalog
 from scenarios.engine import Engine
 from scenarios.errors import InputError, one_message
+from scenarios.fields import MOST_TOKENS
 from scenarios.launch.assembly import Assembly
 from scenarios.launch.devices import sheet_of
 from scenarios.launch.launch import Contradiction, Launch, NotModelled
@@ -50,7 +51,7 @@ def take_preset(a: Assembly, prefix: str, stated: str | None) -> None:
         return
     wanted = _numbers(version)
     if not wanted:
-        raise InputError(f"--version {version}: a version such as {names[min(names)]} is needed, such as 0.19.0")
+        raise InputError(f"--version {version[:40]}: a version such as {names[min(names)]} is needed, such as 0.19.0")
     name = min(names, key=lambda name: [abs(x - y) for x, y in zip(_padded(names[name]), _padded(wanted), strict=True)])
     how = "option" if a.options.version else "log" if a.log and a.log.version else "command"
     a.take("engine.preset", name, origin=how, text=f"{a.engine} {version}")
@@ -64,7 +65,8 @@ def version_of(a: Assembly, stated: str | None) -> str | None:
 
 def _numbers(version: str) -> tuple[int, ...]:
     found = re.match(r"v?(\d+(?:\.\d+)*)", version.strip())
-    return tuple(int(part) for part in found[1].split(".")[:3]) if found else ()
+    parts = found[1].split(".")[:3] if found else []
+    return tuple(int(part) for part in parts) if max(map(len, parts), default=0) < 10 else ()
 
 
 def _padded(numbers: tuple[int, ...]) -> tuple[int, ...]:
@@ -237,7 +239,8 @@ def check_memory(a: Assembly, model: ModelSpec, weights: str, kv: str) -> None:
             used = "check the model and engine.dtype"
             a.contradictions.append(Contradiction("model", said, f"{loaded.text!r} (log)", used))
     if a.log.kv_gib and a.log.kv_tokens and model.tensor_parallel_sizes().count(tp):
-        each = a.log.kv_gib[0].value * GIB / min(g.value for g in a.log.kv_tokens)
+        fewest = min(g.value for g in a.log.kv_tokens)
+        each = a.log.kv_gib[0].value * GIB / fewest if 0 < fewest < MOST_TOKENS else 0.0
         expected = model.kv_bytes_per_token(kv, tp)
         if not 0.93 <= each / expected <= 1.08 and not drafts:
             said = f"a token's KV of {model.name} in {kv} takes {expected:,.0f} bytes on a device"

@@ -205,15 +205,23 @@ def _check(out: Path) -> None:
     from studies.results import check_file
 
     check_file(out, "a profile is a file")
+    if out.exists():
+        from scenarios.errors import InputError
+        from sim.profiles import load_profile
+
+        try:
+            load_profile(out)
+        except InputError:
+            raise InputError(f"--out {out}: exists already and is no profile; choose another name") from None
 
 
 def _numbers(text: str, option: str) -> tuple[int, ...]:
     from scenarios.errors import InputError
 
-    try:
-        return tuple(sorted({int(part) for part in text.split(",") if part.strip()}))
-    except ValueError:
-        raise InputError(f"{option}: found {text!r}, allowed: whole numbers with commas between them") from None
+    parts = {part.strip() for part in text.split(",")} - {""}
+    if any(not part.isdecimal() or int(part[:10]) == 0 or len(part) > 9 for part in parts):
+        raise InputError(f"{option}: found {text[:60]!r}, allowed: whole numbers above 0 with commas between them")
+    return tuple(sorted(map(int, parts)))
 
 
 def _write(profile: AnyProfile, out: Path, as_json: bool) -> None:

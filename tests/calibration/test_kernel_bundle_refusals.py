@@ -76,6 +76,7 @@ BROKEN: dict[str, tuple[Edit, tuple[str, ...]]] = {
     "no layer": (without("dense.csv", "o_proj"), ("dense.csv", "layer o_proj is missing")),
     "a size less": (without("dense.csv", "o_proj,64,"), ("dense.csv", "layer o_proj has no row at tokens 64")),
     "another layer": (replaced("dense.csv", "act_fn,8,", "gdn_conv,8,"), ("dense.csv: line", "gdn_conv", "another model")),
+    "beyond any size": (replaced("dense.csv", "act_fn,512,", "act_fn,1e300,"), ("dense.csv: line", "tokens: found 1e300", "at most")),
     "no decodes": (without("attention.csv", "0,"), ("attention.csv", "decodes alone")),
     "no meta": (lambda folder: (folder / "meta.yaml").unlink(), ("meta.yaml", "no such file")),
     "meta not yaml": (written("meta.yaml", "a: [1"), ("meta.yaml", "not YAML")),

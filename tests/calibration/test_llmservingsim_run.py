@@ -215,6 +215,11 @@ BROKEN: dict[str, tuple[Edit, tuple[str, ...]]] = {
     "another workload": (requests('"input_toks": 50', '"input_toks": 51'), ("workload.jsonl: line 3: input_length: found 50", "says 51", "another run")),
     "a shorter workload": (lambda folder: change(folder / "workload.jsonl", lambda lines: lines[:2]), ("workload.jsonl", "found 2 requests")),
     "blocks of another size": (stated("kv_cache.block_size", 32), ("workload.jsonl: line 3: hash_ids: found 3", "full blocks of 32")),
+    "a number beyond any": (requests('"last_token_ts": 500.28', f'"last_token_ts": {10**400}'), ("line 1", "found inf")),
+    "ids of words": (lambda folder: change(folder / "workload.jsonl", lambda lines: [line.replace("[1, 2, 3]", '["a", "b", "c"]') for line in lines]), ("workload.jsonl: line 3: hash_ids: found 'a'", "whole numbers")),
+    "no section": (stated("resolved_config.scheduler_config", [1]), ("meta.json: scheduler_config: found '[1]'", "JSON object")),
+    "graphs of words": (stated("resolved_config.compilation_config.cudagraph_capture_sizes", ["a"]), ("meta.json: cudagraph_capture_sizes",)),
+    "no block": (stated("kv_cache.block_size", 0), ("meta.json: block_size: found '0'",)),
     "pipeline": (stated("resolved_config.parallel_config.pipeline_parallel_size", 2), ("meta.json: pipeline_parallel_size is 2", "only 1 is modelled")),
     "speculation": (stated("resolved_config.speculative_config", {"method": "eagle"}), ("meta.json: speculative_config", "cannot be replayed")),
 }  # fmt: skip

@@ -104,6 +104,12 @@ def test_a_run_of_which_nothing_was_answered_is_refused_with_the_first_error(tmp
         ({"itls": [[0.02] * 5, [0.04], []]}, r"request 0: itls: found 5 gaps, but 3 tokens have at most 2"),
         ({"input_lens": [20, 1.5, 30]}, r"request 1: input_lens: found 1.5"),
         ({"errors": 5}, r"errors: found '5', but a list"),
+        ({"latencies": {"0": 1}}, r"latencies: found .*, but a list"),
+        ({"start_times": [10**400, 1, 2]}, r"request 0: start_times: found inf"),
+        (
+            {"itls": [[], [], []], "latencies": None},
+            r"request 0: latencies: found 0.2 s, as TTFT in every .* measure with streaming",
+        ),
         (
             {"latencies": [310, 140, 300], "duration": 2.4},
             r"the last answer ends 310.5 s after .* duration is 2.4 s; values are seconds",
@@ -140,6 +146,14 @@ def test_whole_nanoseconds_since_1970_keep_their_digits(tmp_path):
         (HEADER + "0,1,1,-1,2\n", r"line 2: ttft_ms: found -0.001 s, but no time is negative"),
         (HEADER + "0,1,2,9,2\n", r"line 2: ttft_ms: found 0.009 s, but at most e2e_ms, 0.002 s .*same unit"),
         (HEADER + "0,1,0,1,2\n", r"line 2: output_tokens: found 0"),
+        (
+            HEADER.replace("e2e_ms", "e2e_ms,tpot_ms") + "0,1,11,1,2,5\n",
+            r"line 2: tpot_ms: found 0.005 s, but 10 of them",
+        ),
+        (
+            HEADER.replace("arrival_s", "arrival_ns") + f"{-(2**63)},1,1,1,1\n{2**63 - 1},1,1,1,1\n",
+            r"line 3: arrival_ns: .* a century",
+        ),
         (HEADER + "0,1.5,1,1,2\n", r"line 2: input_tokens: found '1.5'"),
         (HEADER + "0,1,1,1,2\n1,1\n", r"line 3: found 2 values, but the header has 5"),
         ("", r"the file is empty; a header such as arrival_s"),
@@ -208,6 +222,13 @@ def test_a_broken_file_among_good_ones_is_not_passed_over(tmp_path):
     bench(tmp_path)
     (tmp_path / "other.json").write_text('{"request_throughput": 1, "ttfts": [')
     with pytest.raises(InputError, match=r"other\.json: not JSON: line 1"):
+        read_folder(tmp_path)
+
+
+def test_two_files_that_name_one_run_are_not_one(tmp_path):
+    bench(tmp_path)
+    (tmp_path / "run.json.gz").write_bytes(gzip.compress(json.dumps(BENCH | {"ttfts": [0.1, 0.1, 0.1]}).encode()))
+    with pytest.raises(InputError, match=r"run.json and .*run.json.gz: two runs of one name"):
         read_folder(tmp_path)
 
 

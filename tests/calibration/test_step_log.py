@@ -125,6 +125,7 @@ def test_lag_one_of_independent_values_is_small_and_of_a_slow_drift_is_not():
         (f"{','.join(COLUMNS)}\n1,0,0,1,1,0\n", r"line 2: elapsed_ms: found '0', but a duration above 0"),
         (f"{','.join(COLUMNS)}\n1,0,0,1,1,nan\n", r"line 2: elapsed_ms: found 'nan'"),
         (f"{','.join(COLUMNS)}\n1,0,0,1,1,5\n1,0,0,1,1,5\n", r"line 3: iteration: found 1 after 1"),
+        (f"{','.join(COLUMNS)}\n1,0,0,0,0,5\n", r"0 in every iteration; .* that had work"),
         (f"{','.join(COLUMNS)}\n1,0,0,1,3,5\n", r"line 2: decode_tokens: found 3 of 1 decodes"),
         (f"{','.join(COLUMNS)}\n1,0,0,-1,-1,5\n", r"line 2: decode_requests: found '-1'"),
         ("", r"the file is empty"),
@@ -138,7 +139,13 @@ def test_a_wrong_log_is_refused_with_line_and_column(tmp_path, text, message):
 
 
 @pytest.mark.parametrize(
-    ("rows", "message"), [("all", "FROM:TO is needed"), (":", "FROM:TO"), ("99999:", "the log has iterations")]
+    ("rows", "message"),
+    [
+        ("all", "FROM:TO is needed"),
+        (":", "FROM:TO"),
+        ("99999:", "the log has iterations"),
+        ("9" * 5000 + ":", "FROM:TO"),
+    ],
 )
 def test_rows_are_a_range_of_iterations_that_is_there(tmp_path, steps, rows, message):
     log = read_iterations(written(tmp_path / "steps.csv", steps))

@@ -169,6 +169,7 @@ BROKEN: dict[str, tuple[Edit, tuple[str, ...]]] = {
     "nan": (replaced("mlp.csv", "0.1424", "nan"), ("mlp.csv", "found nan", "finite")),
     "negative": (replaced("attention.csv", "0.0061", "-0.0061"), ("attention.csv: line", "negative")),
     "nothing measured": (replaced("attention.csv", "0.0061", ""), ("attention.csv: line", "this row is of attn_decode")),
+    "half a token": (replaced("mlp.csv", "True,8,", "True,8.5,"), ("mlp.csv: line", "num_tokens: found 8.5")),
     "no decodes": (without("attention.csv", lambda line: "False" in line), ("attention.csv", "not one row with attn_decode")),
     "empty": (lambda folder: (folder / "mlp.csv").write_text("") and None, ("mlp.csv", "empty")),
     "no file": (lambda folder: (folder / "attention.csv").unlink(), ("attention.csv", "no such file")),
@@ -203,6 +204,16 @@ def test_tensor_parallel_without_all_reduces_of_so_many_ranks_is_refused(tmp_pat
     with pytest.raises(
         InputError, match=r"needs all-reduces of 2 ranks in one node, and there are none in .*all_reduce\.csv"
     ):
+        read_vidur(folder, MODEL, DEVICE, tensor_parallel_size=2)
+
+
+@pytest.mark.parametrize(("factor", "said"), [(1e3, "divide by 1000"), (1e-3, "multiply by 1000")])
+def test_all_reduces_in_another_unit_are_refused(factor: float, said: str, tmp_path: Path) -> None:
+    folder = write_vidur(tmp_path, 2)
+    header = ["time_stats.all_reduce.median", "num_workers", "size", "collective", "devices_per_node"]
+    rows = [(factor * (0.02 + size * 1e-8), 2, size, "all_reduce", 2) for size in (2048, 2**20, 2**27)]
+    write_rows(tmp_path / "network" / "a100_dgx" / "all_reduce.csv", header, rows)
+    with pytest.raises(InputError, match=rf"all_reduce\.csv: line 4: .*which no link does; .*{said}"):
         read_vidur(folder, MODEL, DEVICE, tensor_parallel_size=2)
 
 

@@ -144,6 +144,11 @@ def test_changed_measurements_are_noticed(tmp_path):
         (lambda d: d["coefficients"].update(pair=-1.0), "coefficients.pair"),
         (lambda d: d["coefficients"].update(pears=1.0), "coefficients.pears"),
         (lambda d: d.update(schema_version=2), "schema_version: found 2, allowed: 1"),
+        (lambda d: d.update(kind="gpu"), "kind: found 'gpu', allowed: operators"),
+        (
+            lambda d: (d.update(dense=[[0, 0], [9, 0]], measurements=[]), d["coefficients"].update(head=0)),
+            "a step may take 0 ns",
+        ),
         (lambda d: d["domain"]["tokens"].update(min=9, max=3), "domain.tokens"),
     ],
 )
@@ -156,6 +161,23 @@ def test_a_bad_file_is_refused_with_the_place_of_the_fault(tmp_path, edit, words
         load_profile(path)
     assert words in str(refused.value)
     assert "bad.json" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        (lambda d: (d["tokens"].clear(), d["tokens"].update(all={"at": [1], "ns": [0]}), d.update(head={"at": [1], "ns": [0]}, host={})), "a step may take 0 ns"),
+        (lambda d: d["decode_attention"]["contexts"].append(10**400), "decode_attention.contexts["),
+    ],
+)  # fmt: skip
+def test_a_bad_file_of_operators_is_refused_with_the_place_of_the_fault(tmp_path, edit, words):
+    data = json.loads(load_profile("h100/qwen3-8b-bf16-tp1").model_dump_json())
+    edit(data)
+    path = tmp_path / "bad.json"
+    path.write_text(json.dumps(data))
+    with pytest.raises(InputError) as refused:
+        load_profile(path)
+    assert words in str(refused.value)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "NaN", '{"schema_version": 1}', "\x00\xff"])

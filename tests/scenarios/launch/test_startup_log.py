@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import time
 
@@ -124,6 +125,19 @@ def test_another_model_or_precision_than_was_measured_is_noticed(vllm):
     assert [c.field for c in weights.contradictions] == ["model"]
     kv = vllm(COMMAND, VLLM_LOG.replace("41,408", "82,816"), hardware="RTX-4090")
     assert [c.field for c in kv.contradictions] == ["engine.kv_cache_dtype"]
+
+
+@pytest.mark.parametrize("tokens", ["0", "9" * 400])
+def test_a_size_of_kv_memory_that_cannot_be_breaks_nothing(vllm, tokens):
+    log = VLLM_LOG.replace("41,408", tokens)
+    assert tokens in log
+    with contextlib.suppress(InputError):
+        vllm(COMMAND, log, hardware="RTX-4090")
+
+
+def test_a_version_of_thousands_of_digits_is_none(vllm):
+    with pytest.raises(InputError, match=r"--version 9+: a version such as"):
+        vllm(COMMAND, None, hardware="H100", version="9" * 5000)
 
 
 def test_an_architecture_that_is_not_modelled_is_refused_by_name(refused):

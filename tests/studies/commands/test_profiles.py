@@ -97,3 +97,30 @@ def test_what_a_profile_lacks_takes_no_table(capsys):
     assert "Constants" not in titles
     assert "Dips and leaps" not in titles
     assert "composed" not in profile_list.tables(bare)[0].note
+
+
+def test_a_file_that_is_no_profile_is_not_written_over(capsys, tmp_path):
+    root, out = toy.write(tmp_path / "systems"), tmp_path / "steps.csv"
+    out.write_text("iteration\n")
+    code, _, err = run(capsys, *IMPORT, "SmolLM2-135M", "--tables", root, "--out", out)
+    assert code == 2
+    assert "steps.csv: exists already and is no profile" in err
+    assert out.read_text() == "iteration\n"
+
+
+@pytest.mark.parametrize("sizes", ["a", "-1,0", "1,0", "9" * 5000])
+def test_graph_sizes_are_whole_numbers_above_zero(capsys, tmp_path, sizes):
+    asked = (
+        "import",
+        "llmservingsim",
+        tmp_path,
+        "--model",
+        "Qwen3-8B",
+        "--out",
+        tmp_path / "p.json",
+        "--capture-sizes",
+        sizes,
+    )
+    code, _, err = run(capsys, *asked)
+    assert code == 2
+    assert "--capture-sizes: found" in err
