@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, TypedDict
 
 from pydantic_core import PydanticCustomError
 
-from calibration import silicon_constants
 from calibration.operators.aiconfigurator import load_tables
 from calibration.operators.compose import compose
 from calibration.operators.curves import jumps
+from calibration.silicon import constants as silicon_constants
 from scenarios.engine import kv_blocks
 from scenarios.hardware import CATALOG as HARDWARE
 from scenarios.models import CATALOG as MODELS

@@ -20,8 +20,8 @@ from studies import markdown, measured_report, tables
 from studies.limits import NOT_MODELLED
 from studies.measured import Measured, validate_measured
 from studies.run import Progress
-from studies.silicon import validate as validate_silicon
-from studies.silicon_report import SiliconReport
+from studies.silicon.report import SiliconReport
+from studies.silicon.validation import validate as validate_silicon
 from studies.tables import Table
 
 GPU_RUN = "rtx4090-llama-3.1-8b"

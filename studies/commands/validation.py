@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from studies import silicon_commands, terminal
+from studies import terminal
 from studies.commands import measured as measured_runs
+from studies.commands import silicon as silicon_command
 from studies.commands.options import (
     Clock,
     Device,
@@ -55,8 +56,8 @@ def validate(
     only: measured_runs.Only = None,
     time_unit: measured_runs.Unit = None,
     noise: measured_runs.Noise = None,
-    silicon: silicon_commands.Silicon = False,
-    processes: silicon_commands.Processes = 2,
+    silicon: silicon_command.Silicon = False,
+    processes: silicon_command.Processes = 2,
 ) -> None:
     """Compare what was measured with the simulation.
 
@@ -77,7 +78,7 @@ def validate(
             "says nothing of measured points, which bring their own; leave it out",
             of_a_scenario | {"set": set_ or None, "seed": seed, "profile": profile},
         )
-        silicon_commands.validate(only=only, limit=limit, out=out, processes=processes, as_json=as_json)
+        silicon_command.validate(only=only, limit=limit, out=out, processes=processes, as_json=as_json)
     elif measured is not None:
         _refuse(
             "is about executing a scenario; a measured run brings its own requests", of_a_scenario | {"limit": limit}

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from calibration import silicon
-from calibration.silicon import configuration_of, find_file, half_of, read_points, remeasured
-from calibration.silicon_scope import (
+from calibration.silicon import points as silicon
+from calibration.silicon.points import configuration_of, find_file, half_of, read_points, remeasured
+from calibration.silicon.scope import (
     EXCLUSIONS,
     GAP_ANALYSIS,
     GTL,

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from calibration import silicon_constants
-from calibration.silicon import Point, read_points
-from calibration.silicon_constants import DATA_SHEET, Constants, applied
-from calibration.silicon_scope import replicas_of
+from calibration.silicon import constants as silicon_constants
+from calibration.silicon.constants import DATA_SHEET, Constants, applied
+from calibration.silicon.points import Point, read_points
+from calibration.silicon.scope import replicas_of
 from scenarios.errors import InputError
 from sim.operator_profile import Curve, Host
 from sim.roofline import Roofline
-from studies import silicon_replay
-from studies.silicon import parsed, passes, validate
-from studies.silicon_replay import Job, Prediction, Store, replay, run_all, scenario_of
-from studies.silicon_report import SiliconReport
+from studies.silicon import replay as silicon_replay
+from studies.silicon.replay import Job, Prediction, Store, replay, run_all, scenario_of
+from studies.silicon.report import SiliconReport
+from studies.silicon.validation import parsed, passes, validate
 from tests.calibration.test_silicon import written
 from tests.sim.test_operator_cost import profile as operator_profile
 

@@ -18,9 +18,9 @@ from pydantic import ValidationError
 import scenarios
 from calibration.operators.aiconfigurator import load_tables
 from calibration.operators.compose import compose
-from calibration.silicon import Point
-from calibration.silicon_constants import Constants, applied
-from calibration.silicon_scope import hardware_of, model_of, profile_of, replicas_of
+from calibration.silicon.constants import Constants, applied
+from calibration.silicon.points import Point
+from calibration.silicon.scope import hardware_of, model_of, profile_of, replicas_of
 from scenarios import serving_profile
 from scenarios.arrivals import ClosedLoop
 from scenarios.errors import InputError
@@ -279,7 +279,7 @@ def _code() -> str:
         for entry in sorted(resources.files(package).iterdir(), key=lambda e: e.name):
             if entry.name.endswith((".py", ".yaml")):
                 found.update(entry.read_bytes())
-    found.update(resources.files("calibration").joinpath("silicon_scope.py").read_bytes())
+    found.update(resources.files("calibration.silicon").joinpath("scope.py").read_bytes())
     # The constants themselves are part of each key: those of one engine say nothing about the others.
     for part in (applied, replay, scenario_of, _composed):
         found.update(inspect.getsource(part).encode())

@@ -1,4 +1,4 @@
-"""Fitting the constants of `calibration.silicon_constants` on the half of the points that is for it: `python -m studies.silicon_fit ENGINE`.
+"""Fitting the constants of `calibration.silicon.constants` on the half of the points that is for it: `python -m studies.silicon.fit ENGINE`.
 
 The worst relative errors of a few points do not decide: what is made small is the mean of absolute errors, of TTFT and TPOT in
 the proportion of the targets.
@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from calibration.silicon import Point, find_file, read_points
-from calibration.silicon_constants import Constants
-from calibration.silicon_scope import exclusion_of, model_of, why_not
-from studies.silicon_replay import Job, predict
+from calibration.silicon.constants import Constants
+from calibration.silicon.points import Point, find_file, read_points
+from calibration.silicon.scope import exclusion_of, model_of, why_not
+from studies.silicon.replay import Job, predict
 
 SYSTEMS = ("h100_sxm", "h200_sxm")
 WEIGHTS = (1.0, 2.5)  # of TTFT and TPOT: targets are 10 and 4 %

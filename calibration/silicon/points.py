@@ -1,7 +1,7 @@
 """Measured end-to-end points of data-centre GPUs: the rows of `systems/silicon_sample.csv` in the package aiconfigurator-core.
 
 A row is a closed loop: so many clients, each of whom sends its next request when the answer to the last is complete, and the
-mean TTFT and TPOT that they saw. The file mixes what several people measured; `calibration.silicon_scope` tells them apart.
+mean TTFT and TPOT that they saw. The file mixes what several people measured; `calibration.silicon.scope` tells them apart.
 
 What a figure may be fitted on is decided by the configuration alone (`half_of`): rows that differ in nothing but their
 measured values are always in the same half.

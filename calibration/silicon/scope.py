@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from calibration.silicon import Point
+from calibration.silicon.points import Point
 from scenarios import hardware as hardware_catalog
 from scenarios import models as model_catalog
 from scenarios import serving_profile

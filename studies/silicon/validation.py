@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from calibration.silicon import Point, find_file, read_points, remeasured
-from calibration.silicon_scope import population_of, why_not
+from calibration.silicon.points import Point, find_file, read_points, remeasured
+from calibration.silicon.scope import population_of, why_not
 from scenarios.errors import InputError, unknown
 from studies.run import Progress
-from studies.silicon_replay import Job, Prediction, predict, run_all
-from studies.silicon_report import VARIANTS, SiliconReport
+from studies.silicon.replay import Job, Prediction, predict, run_all
+from studies.silicon.report import VARIANTS, SiliconReport
 
 FOLDER = Path("out/silicon")
 

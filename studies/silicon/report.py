@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calibration import silicon_constants as constants
 from calibration import validate as judged
-from calibration.silicon import Point, Remeasured
-from calibration.silicon_scope import EXCLUSIONS, exclusion_of, model_of, population_of
-from studies.silicon_replay import Prediction
+from calibration.silicon import constants
+from calibration.silicon.points import Point, Remeasured
+from calibration.silicon.scope import EXCLUSIONS, exclusion_of, model_of, population_of
+from studies.silicon.replay import Prediction
 from studies.tables import Table, number
 
 VARIANTS = {"data sheet": lambda engine: constants.DATA_SHEET, "fitted": constants.constants_of}

@@ -24,8 +24,8 @@ Processes = Annotated[int, typer.Option("--processes", metavar="N", min=1, help=
 def validate(*, only: str | None, limit: int | None, out: Path | None, processes: int, as_json: bool) -> None:
     """Simulates the points and prints what came of it; an interrupted call goes on where it stopped."""
     from studies.results import dumps
-    from studies.silicon import FOLDER
-    from studies.silicon import validate as check
+    from studies.silicon.validation import FOLDER
+    from studies.silicon.validation import validate as check
 
     folder = out or FOLDER
     if folder.exists() and not folder.is_dir():

@@ -1,0 +1,1 @@
+"""Measured points of data-centre GPUs, simulated and compared."""
