@@ -9,11 +9,12 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 from pydantic_core import PydanticCustomError
 
 from calibration.operators.aiconfigurator import load_tables
+from calibration.operators.checkpoints import checkpoint
 from calibration.operators.compose import compose
 from calibration.operators.curves import jumps
 from calibration.silicon import constants as silicon_constants
@@ -40,13 +41,6 @@ SCALE_BLOCK = 128
 """Published FP8 checkpoints of mixtures scale weights in blocks of so many columns, which a rank's share must not cut."""
 
 FOLDER = Path(__file__).parent / "profiles"
-
-
-class Checkpoint(TypedDict):
-    """What `compose` has to know of a checkpoint beside its precision."""
-
-    expert_dtype: str | None
-    activation_scales: str
 
 
 class Shipped(NamedTuple):
@@ -84,14 +78,6 @@ def _sensible(gpu: str, model: ModelSpec, dtype: str, degree: int) -> bool:
     except PydanticCustomError:
         return False
     return blocks * 16 >= LEAST_TOKENS
-
-
-def checkpoint(model: ModelSpec, dtype: str) -> Checkpoint:
-    """How published checkpoints of that precision scale. FP8 ones of dense models have static scales, which compiled engines
-    apply in the kernel before a GEMM; those of mixtures scale in blocks, and find the scales of activations as they go."""
-    if dtype == "fp8" and model.num_experts:
-        return {"expert_dtype": "fp8_block", "activation_scales": "dynamic"}
-    return {"expert_dtype": None, "activation_scales": "fused" if dtype == "fp8" else "dynamic"}
 
 
 def composed(wanted: Shipped) -> OperatorProfile:

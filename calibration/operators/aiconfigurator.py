@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 
 from calibration.operators.columns import Columns, check_unit, gather
+from calibration.operators.system_sheet import read_sheet
 from calibration.operators.tables import (
     AttentionShape,
     ExpertShape,
@@ -121,16 +121,17 @@ def hardware_of(system: str, folder: Path | str | None = None) -> HardwareSpec:
     path = root / f"{system}.yaml"
     if not path.is_file():
         raise InputError(f"{root}: {unknown('system', system, sorted(p.stem for p in root.glob('*.yaml')))}")
-    sheet = yaml.safe_load(path.read_text(encoding="utf-8"))
-    gpu, node = sheet["gpu"], sheet.get("node", {})
-    flops = {k.removesuffix("_tc_flops"): float(v) for k, v in gpu.items() if k.endswith("_tc_flops")}
-    return HardwareSpec(
-        name=system,
-        memory_bytes=float(gpu["mem_capacity"]),
-        memory_bandwidth=float(gpu["mem_bw"]),
-        flops={k: v for k, v in flops.items() if k in ("bfloat16", "fp8", "int8")},
-        link_bandwidth=float(node["intra_node_bw"]) if node.get("intra_node_bw") else None,
-    )
+    sheet = read_sheet(path)
+    try:
+        return HardwareSpec(
+            name=system,
+            memory_bytes=sheet.memory,
+            memory_bandwidth=sheet.bandwidth,
+            flops={k: v for k, v in sheet.flops.items() if k in ("bfloat16", "fp8", "int8")},
+            link_bandwidth=sheet.link or None,
+        )
+    except ValueError as error:
+        raise InputError(f"{path}: {error}") from None
 
 
 def version_key(name: str) -> tuple[tuple[int, int], ...]:
@@ -142,10 +143,8 @@ def version_key(name: str) -> tuple[tuple[int, int], ...]:
 
 class _Reader:
     def __init__(self, root: Path, system: str, engine: str, version: str | None) -> None:
-        whole = yaml.safe_load((root / f"{system}.yaml").read_text(encoding="utf-8"))
-        sheet, self._link = whole["gpu"], float(whole.get("node", {}).get("intra_node_bw", 0.0))
-        self._bandwidth = float(sheet["mem_bw"])
-        self._flops = {k.removesuffix("_tc_flops"): float(v) for k, v in sheet.items() if k.endswith("_tc_flops")}
+        sheet = read_sheet(root / f"{system}.yaml")
+        self._link, self._bandwidth, self._flops = sheet.link, sheet.bandwidth, sheet.flops
         self._data, self._root, self._engine, self._version = root / "data" / system, root, engine, version
         self.system, self.versions, self.device = system, {}, system  # type: str, dict[str, str], str
 

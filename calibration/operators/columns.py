@@ -15,6 +15,9 @@ from scenarios.errors import InputError
 LEAST_SHARE, MOST_SHARE = 0.3, 60.0
 """Median of measured / roofline of large operators: what real kernels reach lies far inside; a wrong unit is a factor of 1,000."""
 
+MOST_COUNT, MOST_NS = 1e12, 1e12
+"""No operator has more rows, columns or elements, or takes longer (a quarter of an hour)."""
+
 REPEATS = 1.5
 """Repeated rows of one shape may differ by so much; then their median counts."""
 
@@ -82,8 +85,8 @@ class Columns:
         raw = self._data[name]
         if raw.dtype.kind not in "iuf":
             raise InputError(f"{self.file}: column {name!r} holds {raw.dtype}; whole numbers are needed")
-        bad = ~np.isfinite(raw.astype(np.float64)) | (raw < least) | (raw != np.round(raw))
-        self._refuse(bad, name, raw, f"whole numbers from {least}")
+        bad = ~np.isfinite(raw.astype(np.float64)) | (raw < least) | (raw > MOST_COUNT) | (raw != np.round(raw))
+        self._refuse(bad, name, raw, f"whole numbers from {least} to {MOST_COUNT:g}")
         return raw.astype(np.int64)
 
     def words(self, name: str) -> NDArray[Any]:
@@ -99,8 +102,10 @@ class Columns:
         if raw.dtype.kind not in "iuf":
             raise InputError(f"{self.file}: column {name!r} holds {raw.dtype}; durations are needed")
         raw = raw.astype(np.float64)
-        bad = ~np.isfinite(raw) | (raw < least) | ((raw == 0.0) & strictly)
-        self._refuse(bad, name, raw, "finite durations above 0" if strictly else "finite durations")
+        bad = ~(raw * unit <= MOST_NS) | (raw < least) | ((raw == 0.0) & strictly)
+        self._refuse(
+            bad, name, raw, "durations above 0, of minutes at most" if strictly else "durations of minutes at most"
+        )
         return raw * unit
 
     def _refuse(self, bad: NDArray[np.bool_], name: str, raw: NDArray[Any], allowed: str) -> None:

@@ -52,8 +52,9 @@ def aiconfigurator(
 
     Needs the extra `profiles`."""
     from calibration.operators.aiconfigurator import hardware_of, load_tables
+    from calibration.operators.checkpoints import checkpoint
     from calibration.operators.compose import EXPERT_SKEW, compose
-    from calibration.shipped_profiles import checkpoint, with_constants
+    from calibration.shipped_profiles import with_constants
     from studies.profile_list import model_of
 
     _check(out)
@@ -67,7 +68,7 @@ def aiconfigurator(
         kv_dtype=kv_dtype,
         expert_skew=expert_skew or EXPERT_SKEW,
         name=out.stem,
-        **checkpoint(spec, dtype),
+        **checkpoint(spec, dtype, engine),
     )
     if fitted:
         profile = with_constants(profile, engine)

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 import scenarios
 from calibration.operators.aiconfigurator import load_tables
+from calibration.operators.checkpoints import checkpoint
 from calibration.operators.compose import compose
 from calibration.silicon.constants import Constants, applied
 from calibration.silicon.points import Point
@@ -121,26 +122,20 @@ def _composed_of(costed: Costed, row: Point) -> OperatorProfile:
 
 
 def _composed(costed: Costed, row: Point) -> OperatorProfile:
-    """The profile of such points, of which `row` is one, without fitted constants.
-
-    FP8 checkpoints of dense models have static scales, which compiled engines apply in the kernel before a GEMM; those in blocks
-    find them for every GEMM. vLLM's table of block-scaled GEMMs was measured launch by launch, which small ones are bound by, so
-    that there only the experts, whose table was not, are taken in blocks.
-    """
+    """The profile of such points, of which `row` is one, without fitted constants."""
     model, hardware = model_of(row), hardware_of(row)
     assert model is not None
     assert hardware is not None
-    in_blocks = costed.gemm == "fp8_block" or bool(costed.gemm and model.num_experts)
+    dtype = "fp8" if costed.gemm else "bfloat16"
+    in_blocks = costed.gemm == "fp8_block" or bool(model.num_experts)
     return compose(
         load_tables(costed.system, costed.engine),
         model,
         hardware=hardware,
         tensor_parallel_size=costed.tensor_parallel_size,
-        dtype="fp8" if costed.gemm else "bfloat16",
+        dtype=dtype,
         kv_dtype=costed.kv_dtype,
-        gemm_dtype="fp8_block" if in_blocks and costed.engine != "vllm" else None,
-        expert_dtype="fp8_block" if in_blocks and model.num_experts else None,
-        activation_scales="dynamic" if in_blocks else "fused",
+        **checkpoint(model, dtype, costed.engine, in_blocks=in_blocks),
         cross_validate=False,
     )
 
@@ -213,7 +208,7 @@ class Store:
         self.path = path
         self.known: dict[str, Prediction] = {}
         if path.is_file():
-            for line in path.read_text(encoding="utf-8").splitlines():
+            for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
                 try:
                     row = json.loads(line)
                     key = row.pop("key")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from calibration.operators import aiconfigurator
@@ -184,3 +186,29 @@ def test_another_version_of_the_package_is_refused_with_the_tested_one(monkeypat
     monkeypatch.setattr(aiconfigurator.metadata, "version", lambda name: "0.13.0")
     with pytest.raises(InputError, match=r"0\.13\.0 is installed, but this reader was tested with 0\.12\.0"):
         aiconfigurator.systems_folder()
+
+
+@pytest.mark.parametrize(
+    ("sheet", "said"),
+    [
+        ("", "is empty"),
+        ("[]", "a mapping of fields"),
+        ("gpu: 3", "gpu is missing or no mapping"),
+        ("gpu: {mem_bw: fast, bfloat16_tc_flops: 1.0e15}", "gpu.mem_bw: found 'fast'"),
+        ("gpu: {mem_bw: 1.0e12}", "bfloat16_tc_flops is missing"),
+        ("gpu: {mem_bw: -1, bfloat16_tc_flops: 1.0e15}", "gpu.mem_bw: found -1"),
+        ("gpu: {mem_bw: [1, 2", "toy.yaml"),
+    ],
+)
+def test_a_sheet_that_is_none_is_told(tmp_path, sheet, said):
+    root = toy.write(tmp_path)
+    (root / "toy.yaml").write_text(sheet)
+    with pytest.raises(InputError, match=re.escape(said)):
+        load_tables("toy", "vllm", folder=root)
+
+
+@pytest.mark.parametrize("operator", ["gemm", "context", "generation", "all_reduce", "moe"])
+def test_an_operator_of_years_is_told(tmp_path, operator):
+    text = refusal(tmp_path, operator, with_value("latency", 3, 1e300), model=MOE if operator == "moe" else MODEL)
+    assert "row 3: latency: found 1e+300" in text
+    assert "correct the row or leave it out" in text
