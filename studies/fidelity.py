@@ -16,9 +16,10 @@ from calibration import validate as judged
 from scenarios.errors import InputError
 from sim.operator_profile import OperatorProfile
 from sim.profiles import load_profile, shipped_profiles
-from studies import markdown, measured_report, tables
+from studies import markdown, tables
 from studies.limits import NOT_MODELLED
-from studies.measured import Measured, validate_measured
+from studies.measured import report as measured_report
+from studies.measured.validation import Measured, validate_measured
 from studies.run import Progress
 from studies.silicon.report import SiliconReport
 from studies.silicon.validation import validate as validate_silicon

@@ -71,8 +71,8 @@ def validate(
     import scenarios
     from scenarios import InputError
     from scenarios.trace_options import TimeUnit
-    from studies import measured_report
-    from studies.measured import validate_measured
+    from studies.measured import report as measured_report
+    from studies.measured.validation import validate_measured
 
     if time_unit is not None and time_unit not in get_args(TimeUnit):
         raise InputError(f"--time-unit: found {time_unit}, allowed: {', '.join(get_args(TimeUnit))}")

@@ -17,9 +17,9 @@ from serving.config import EngineConfig
 from sim.cluster import simulate
 from sim.profile_cost import ProfileCost
 from sim.profiles import load_profile
-from studies import measured_report
-from studies.measured import validate_measured
-from studies.measured_loads import METRICS
+from studies.measured import report as measured_report
+from studies.measured.loads import METRICS
+from studies.measured.validation import validate_measured
 
 PROFILE = "cpu-avx2-qwen3-tiny"
 ENGINE = {

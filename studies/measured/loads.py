@@ -15,7 +15,7 @@ from scenarios.schema import Scenario
 from serving.records import Records
 from sim.cost import CostModel
 from sim.profile_parts import Noise
-from studies.measured_engine import Engine
+from studies.measured.engine import Engine
 
 METRICS = (
     *(f"{stat}_{name}_ms" for name in ("ttft", "tpot", "itl", "e2el") for stat in ("mean", "p50", "p90", "p95", "p99")),

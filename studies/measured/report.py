@@ -9,8 +9,8 @@ from typing import Any
 from calibration import validate as judged
 from scenarios.errors import InputError
 from studies import html, results, step_costs, tables
-from studies.measured import Measured
-from studies.measured_loads import Load
+from studies.measured.loads import Load
+from studies.measured.validation import Measured
 from studies.tables import Table
 
 DECISIVE = (

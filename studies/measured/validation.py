@@ -20,15 +20,15 @@ from scenarios.trace_options import TimeUnit
 from sim.cost import CostModel
 from sim.profiles import AnyProfile, load_profile
 from studies.limits import NOT_MODELLED
-from studies.measured_engine import Engine, engine_of
-from studies.measured_loads import Load, Replays, compared
+from studies.measured.engine import Engine, engine_of
+from studies.measured.loads import Load, Replays, compared
 from studies.run import Progress
 from studies.step_costs import AUTO, cost_of, priced, profile_cost, profile_of
 
 
 @dataclass
 class Measured:
-    """A validation against measured runs: what `studies.measured_report` shows. seeds: of the noise that was drawn, if any."""
+    """A validation against measured runs: what `studies.measured.report` shows. seeds: of the noise that was drawn, if any."""
 
     found: Found
     source: str | None

@@ -1,0 +1,1 @@
+"""Runs that a real engine served, simulated request by request and compared."""
