@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from calibration import validate as judged
+from calibration.silicon.constants import FITTED
+from scenarios import serving_profile
 from scenarios.errors import InputError
 from sim.operator_profile import OperatorProfile
 from sim.profiles import load_profile, shipped_profiles
@@ -118,7 +120,10 @@ def _rendered(chapters: Sequence[Chapter]) -> Iterable[str]:
 def _worst(chapters: Sequence[Chapter]) -> Table:
     cells = sorted((c for chapter in chapters for c in chapter.cells), key=_farness, reverse=True)[:WORST]
     rows = [(c.where, c.figure, tables.percent(c.error, signed=True), tables.percent(c.noise)) for c in cells]
-    note = "Single measured points and figures of whole runs alike; a prediction of half counts as far off as one of double."
+    note = (
+        "Single measured points and figures of whole runs alike; a prediction of half counts as far off as one of double. Noise of points: "
+        "what repeated measurements differ by, at the 90th percentile."
+    )
     return Table("The worst ten cells", ("where", "figure", "error", "noise"), rows, note)
 
 
@@ -215,6 +220,26 @@ def _silicon(found: SiliconReport) -> Chapter:
         for name in ("ttft", "tpot")
     ]
     targets, *rest = found.tables()
+    listed = [
+        (engine, name, f"{value:.4g} {unit}".strip(), constants.basis)
+        for engine, constants in FITTED.items()
+        for name, value, unit in constants.named()
+    ]
+    assumed = [
+        (
+            name,
+            "a client's pause before its next request",
+            f"{profile.client.reaction:.4g} s",
+            "assumed; chosen on the fitted half",
+        )
+        for name in serving_profile.names()
+        if (profile := serving_profile.load(name)).client is not None and profile.client.reaction
+    ]
+    fitted = Table(
+        "Constants that no table or data sheet holds",
+        ("engine or serving profile", "what", "value", "basis"),
+        [*listed, *assumed],
+    )
     return Chapter(
         "Measured points of data-centre GPUs",
         "Closed loops that others measured on H100, H200 and Blackwell with three engines, replayed as closed loops: operator tables "
@@ -222,7 +247,7 @@ def _silicon(found: SiliconReport) -> Chapter:
         "configurations may be fitted on, the other half never; at most three constants an engine are fitted.",
         found.verdict,
         found.sentence,
-        [targets, peers, *rest],
+        [targets, peers, fitted, *rest],
         cells,
     )
 

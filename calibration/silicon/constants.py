@@ -10,6 +10,9 @@ from sim.operator_profile import Constant, Curve, OperatorProfile
 LARGE_STEP = 512
 """Tokens above which `large_gemm` counts: from here on GEMMs are bound by arithmetic, so that clocks and power matter."""
 
+OUTSIDE_STEPS = "time of a request outside of steps"
+"""No step costs it: it is added to TTFT, and no profile lists it."""
+
 
 @dataclass(frozen=True)
 class Constants:
@@ -29,6 +32,16 @@ class Constants:
     request: float = 0.0
     large_gemm: float = 1.0
     basis: str = "data sheets and operator tables alone"
+
+    def named(self) -> list[tuple[str, float, str]]:
+        """Name, value and unit of those that do something."""
+        all_ = (
+            ("host time of a step", self.step, "s", 0.0),
+            ("host time of a scheduled sequence", self.sequence, "s", 0.0),
+            (OUTSIDE_STEPS, self.request, "s", 0.0),
+            (f"factor of FP8 GEMMs above {LARGE_STEP} tokens", self.large_gemm, "", 1.0),
+        )
+        return [(name, value, unit) for name, value, unit, neutral in all_ if value != neutral]
 
 
 DATA_SHEET = Constants()
@@ -73,12 +86,8 @@ def applied(profile: OperatorProfile, constants: Constants) -> OperatorProfile:
         tokens["linears"] = _scaled_above(tokens["linears"], LARGE_STEP, constants.large_gemm)
     listed = tuple(
         Constant(name=name, value=value, unit=unit, basis="fitted", why=constants.basis)
-        for name, value, unit, neutral in (
-            ("host time of a step", constants.step, "s", 0.0),
-            ("host time of a scheduled sequence", constants.sequence, "s", 0.0),
-            (f"factor of FP8 GEMMs above {LARGE_STEP} tokens", constants.large_gemm, "", 1.0),
-        )
-        if value != neutral
+        for name, value, unit in constants.named()
+        if name != OUTSIDE_STEPS
     )
     return profile.model_copy(update={"host": host, "tokens": tokens, "constants": profile.constants + listed})
 

@@ -171,15 +171,16 @@ def _queue_tables(found: Measured) -> list[Table]:
     if gap is None:
         return []
     cells = [
-        ("requests running, mean", tables.number(gap.mean_running), f"{tables.number(gap.running)} apart"),
-        ("requests waiting, mean", tables.number(gap.mean_waiting), f"{tables.number(gap.waiting)} apart"),
+        ("requests running, mean", tables.number(gap.mean_running), tables.number(gap.running)),
+        ("requests waiting, mean", tables.number(gap.mean_waiting), tables.number(gap.waiting)),
         (
             "all answered after (s)",
             tables.number(gap.drained),
             tables.percent(gap.simulated_drained / gap.drained - 1.0, signed=True),
         ),
     ]
-    return [Table(f"Queues, at {gap.ticks:,} ticks", ("", "measured", "simulated"), cells)]
+    note = "difference: of requests, the mean at all ticks of |simulated - measured|"
+    return [Table(f"Queues, at {gap.ticks:,} ticks", ("", "measured", "difference"), cells, note)]
 
 
 def _worst_table(found: Measured) -> Table:
