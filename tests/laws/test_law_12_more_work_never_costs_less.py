@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from functools import cache
 
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -208,3 +210,15 @@ def test_shipped_operators_fall_only_at_the_dips_that_they_name(name: str, shape
             if jump.kind == "dip" and jump.tokens_from < bigger.tokens and jump.tokens_to > one.tokens
         ]
         assert cost.step_ns(bigger) >= base - scale * sum(dips) - 2, what
+
+
+@pytest.mark.parametrize("name", [name for name in shipped_profiles() if "/" in name])
+def test_every_shipped_profile_names_every_place_where_its_tables_dip(name: str) -> None:
+    """Curves are straight between their points, so that points decide; the grids of attention are checked when a file is read."""
+    profile = shipped(name).profile
+    at = np.unique([t + d for curve in profile.tokens.values() for t in curve.at for d in (0, 1)])
+    total = sum(np.interp(at, curve.at, curve.ns) for curve in profile.tokens.values())
+    falls = at[:-1][np.diff(total) < -1.0]
+    named = [(jump.tokens_from, jump.tokens_to) for jump in profile.jumps if jump.kind == "dip"]
+    assert [t for t in falls.tolist() if not any(low <= t < high for low, high in named)] == []
+    assert all(np.interp(low, at, total) > np.interp(high, at, total) for low, high in named)
