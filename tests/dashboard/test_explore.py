@@ -66,7 +66,10 @@ def test_another_model_and_device_change_the_capacity(page):
     assert not page.exception
     engine = scenarios.load("demo", overrides=["model=Llama-3.1-8B", "hardware=H100", "engine.num_gpu_blocks=null"])
     config = engine.engine_config()
-    assert shown(page)["KV capacity, tokens"] == f"{config.usable_blocks * config.block_size:,}"
+    (label,) = (label for label in shown(page) if label.startswith("KV capacity, tokens"))
+    assert shown(page)[label] == f"{config.usable_blocks * config.block_size:,}"
+    capacity = engine.engine.kv_capacity(engine.model, engine.hardware)
+    assert f"{capacity.low:,}" in label, "nothing states the capacity, so its interval stands beside it"
 
 
 def test_a_model_that_does_not_fit_is_an_error_in_words(page):

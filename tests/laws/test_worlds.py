@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 from hypothesis import given
 
-from serving.records import StepLog
+from serving.records import _LEAP, StepLog
 from serving.request import Status
 from tests.laws.worlds import World, law, worlds
 
@@ -18,7 +18,7 @@ def test_worlds_reach_what_they_are_meant_to_reach() -> None:
 
     def counting(log: StepLog):  # type: ignore[no-untyped-def]
         columns = arrays(log)
-        seen["leaps"] += len(columns["step"]) > len(log.leaps) // 13
+        seen["leaps"] += len(columns["step"]) > len(log.leaps) // len(_LEAP)
         return columns
 
     @law(250)

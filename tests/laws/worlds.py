@@ -95,7 +95,7 @@ def engines(draw: st.DrawFn) -> EngineConfig:
     k = 0 if speculation == "none" else draw(st.sampled_from((1, 2, 4)))
     budget = max(budget, k + 2 if k else 1)
     policy = draw(st.sampled_from(tuple(ORDERS)))
-    waits = draw(st.sampled_from((0, 0, 0, 3)))
+    waits = draw(st.sampled_from((*[0] * 7, 3)))
     return EngineConfig(
         num_gpu_blocks=-(-tokens // block_size) + 1,
         block_size=block_size,
@@ -114,7 +114,7 @@ def engines(draw: st.DrawFn) -> EngineConfig:
         speculation=speculation,
         num_speculative_tokens=k,
         speculation_off_above=draw(st.sampled_from((0, 0, 2))),
-        capacity_scheduler_policy=draw(st.sampled_from(("max_utilization", *CAPACITIES)))
+        capacity_scheduler_policy=draw(st.sampled_from((*["max_utilization"] * 4, *CAPACITIES)))
         if not k
         else "max_utilization",
         batch_wait_timeout_iters=waits,
