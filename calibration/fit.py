@@ -93,15 +93,7 @@ def errors_by_kind(kinds: NDArray[np.str_], predicted: Column, measured: Column)
     for kind in ("all", "decode", "prefill", "mixed"):
         rows = np.ones(len(measured), dtype=bool) if kind == "all" else kinds == kind
         if rows.any():
-            error = predicted[rows] / measured[rows] - 1.0
-            size = np.abs(error)
-            found[kind] = Errors(
-                observations=int(rows.sum()),
-                mape=float(size.mean()),
-                signed_mean=float(error.mean()),
-                p90=float(np.percentile(size, 90)),
-                worst=float(error[int(size.argmax())]),
-            )
+            found[kind] = Errors.of(predicted[rows] / measured[rows] - 1.0)
     return found
 
 

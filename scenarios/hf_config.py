@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from scenarios import models
 from scenarios.documents import read_text
 from scenarios.errors import InputError, nearest
 from scenarios.models import ModelSpec
@@ -24,6 +25,15 @@ _PLAIN = {
 _HYBRID = ("mamba", "jamba", "bamba", "zamba", "falcon_h1", "granitemoehybrid", "qwen3_next", "qwen3_5", "lfm2",
            "recurrent_gemma", "rwkv", "nemotron_h", "minimax_text", "kimi_linear", "plamo2")  # fmt: skip
 _SLIDING = ("gemma2", "gemma3", "gemma3n", "gemma4", "gpt_oss", "cohere2", "phi3small", "olmo3", "llama4")
+
+
+def model_of(name: str) -> ModelSpec:
+    """A model of the catalog, or of a config.json (or the folder that holds one).
+
+    Raises:
+        InputError: neither.
+    """
+    return read_config(Path(name)) if Path(name).exists() else models.model(name)
 
 
 def read_config(path: Path) -> ModelSpec:

@@ -295,10 +295,9 @@ class Scheduler:
             and request.computed - request.placeholders + 2 >= request.prompt_tokens + request.max_tokens
         )
 
-    def _held(self, tokens: int, lookahead: int | None = None) -> int:
+    def _held(self, tokens: int) -> int:
         """Tokens that a request takes blocks for when it is to hold the KV of `tokens`."""
-        lookahead = self.speculation.lookahead if lookahead is None else lookahead
-        return min(tokens + lookahead, self.config.max_model_len)
+        return min(tokens + self.speculation.lookahead, self.config.max_model_len)
 
     def _watch_progress(self) -> None:
         self.barren_preemptions += len(self.preempted)

@@ -6,6 +6,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Nanoseconds = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]
@@ -67,6 +69,20 @@ class Errors(Part):
     signed_mean: Fraction
     p90: Fraction
     worst: Fraction
+
+    @classmethod
+    def of(cls, relative: NDArray[np.float64]) -> Errors:
+        """The summary of errors `(n,)`; zeros where there are none."""
+        if not len(relative):
+            return cls(observations=0, mape=0.0, signed_mean=0.0, p90=0.0, worst=0.0)
+        size = np.abs(relative)
+        return cls(
+            observations=len(relative),
+            mape=float(size.mean()),
+            signed_mean=float(relative.mean()),
+            p90=float(np.percentile(size, 90)),
+            worst=float(relative[int(size.argmax())]),
+        )
 
 
 class Noise(Part):

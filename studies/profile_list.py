@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from scenarios.hardware import HardwareSpec
-from scenarios.models import ModelSpec
 from sim.operator_cost import OperatorCost
 from sim.operator_profile import OperatorProfile
 from sim.profiles import AnyProfile, load_profile, shipped_profiles
@@ -120,28 +118,3 @@ def tables(profile: AnyProfile) -> list[Table]:
         Table("Not modelled", ("what",), [(text,) for text in profile.not_modelled]),
     ]  # fmt: skip
     return [table for table in found if table.rows]
-
-
-def model_of(name: str) -> ModelSpec:
-    """A model of the catalog, or of a Hugging Face config.json.
-
-    Raises:
-        InputError: neither.
-    """
-    from pathlib import Path
-
-    from scenarios import models
-    from scenarios.hf_config import read_config
-
-    return read_config(Path(name)) if Path(name).exists() else models.model(name)
-
-
-def hardware_of(name: str) -> HardwareSpec:
-    """A device of the catalog.
-
-    Raises:
-        InputError: no such device.
-    """
-    from scenarios import hardware
-
-    return hardware.hardware(name)

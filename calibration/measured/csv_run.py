@@ -11,7 +11,8 @@ from typing import get_args
 
 import numpy as np
 
-from calibration.measured.run import MeasuredRun, measured
+from calibration.measured.checked import measured
+from calibration.measured.run import MeasuredRun
 from scenarios.documents import read_text
 from scenarios.errors import InputError
 from scenarios.trace_csv import CsvTable

@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.measured.run import HUGE, MeasuredRun, measured
+from calibration.measured.checked import HUGE, measured
+from calibration.measured.run import MeasuredRun
 from calibration.operators.llmservingsim import read_bundle
 from calibration.operators.number_table import read_numbers
 from scenarios.documents import read_text

@@ -10,7 +10,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-from calibration.measured.run import HUGE, MeasuredRun, measured
+from calibration.measured.checked import HUGE, measured
+from calibration.measured.run import MeasuredRun
 from scenarios.documents import read_text
 from scenarios.errors import InputError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from calibration.operators.grids import errors_of, leave_one_out, monotone, to_grid
+from calibration.operators.grids import leave_one_out, monotone, to_grid
 from calibration.operators.number_table import NumberTable
 from calibration.operators.tables import Floats
 from scenarios.errors import InputError
@@ -30,8 +30,8 @@ def attention_parts(table: NumberTable, layers: int) -> Parts:
     (n, k), alone = to_grid(decode, ("n_decode", "kv_decode"), "time_us")
     (q, c), prompts = to_grid(prefill, ("prefill_chunk", "kv_prefill"), "time_us")
     errors = {
-        "decode_attention": errors_of(leave_one_out(np.array(k, dtype=float), alone)),
-        "prefill_attention": errors_of(leave_one_out(np.array(c, dtype=float), prompts)),
+        "decode_attention": Errors.of(leave_one_out(np.array(k, dtype=float), alone)),
+        "prefill_attention": Errors.of(leave_one_out(np.array(c, dtype=float), prompts)),
     }
     us, mixed_axes = None, None
     if len(both):

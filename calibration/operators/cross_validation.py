@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from calibration.operators.grids import leave_one_out
 from calibration.operators.tables import Floats, Grid, Ints, OperatorTables
 from sim.profile_parts import Errors
 
@@ -48,11 +49,7 @@ def _nearest(grid: Ints, value: int) -> int:
 def _along(at: Ints, ns: Floats) -> Floats:
     """Relative errors of the inner points, each from its two neighbours."""
     known = np.isfinite(ns)
-    x, y = at[known].astype(np.float64), ns[known]
-    if len(x) < 3:
-        return np.empty(0)
-    share = (x[1:-1] - x[:-2]) / (x[2:] - x[:-2])
-    return np.asarray((y[:-2] * (1 - share) + y[2:] * share) / y[1:-1] - 1.0, dtype=np.float64)
+    return leave_one_out(at[known].astype(np.float64), ns[known])
 
 
 def _over(at: Ints, ns: Floats) -> Floats:
@@ -72,13 +69,7 @@ def _summary(found: Floats) -> Errors:
     found = found[np.isfinite(found)]
     if len(found) > SAMPLES:
         found = np.random.default_rng(_SEED).choice(found, SAMPLES, replace=False)
-    if not len(found):
-        return Errors(observations=0, mape=0.0, signed_mean=0.0, p90=0.0, worst=0.0)
-    size = np.abs(found)
-    return Errors(
-        observations=len(found),
-        mape=round(float(size.mean()), 5),
-        signed_mean=round(float(found.mean()), 5),
-        p90=round(float(np.quantile(size, 0.9)), 5),
-        worst=round(float(found[int(size.argmax())]), 5),
+    whole = Errors.of(found)
+    return whole.model_copy(
+        update={name: round(getattr(whole, name), 5) for name in ("mape", "signed_mean", "p90", "worst")}
     )

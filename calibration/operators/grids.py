@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from calibration.operators.number_table import NumberTable
 from scenarios.errors import InputError
-from sim.profile_parts import Errors
 
 Floats = NDArray[np.float64]
 
@@ -89,17 +88,3 @@ def leave_one_out(at: Floats, values: Floats) -> Floats:
     predicted = values[..., :-2] * (1 - weight) + values[..., 2:] * weight
     errors: Floats = (predicted / values[..., 1:-1] - 1.0).ravel()
     return errors
-
-
-def errors_of(relative: Floats) -> Errors:
-    """A summary of relative errors."""
-    if not len(relative):
-        return Errors(observations=0, mape=0.0, signed_mean=0.0, p90=0.0, worst=0.0)
-    size = np.abs(relative)
-    return Errors(
-        observations=len(relative),
-        mape=float(size.mean()),
-        signed_mean=float(relative.mean()),
-        p90=float(np.percentile(size, 90)),
-        worst=float(relative[int(np.argmax(size))]),
-    )

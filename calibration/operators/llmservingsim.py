@@ -38,14 +38,14 @@ from calibration.operators.bundle_attention import attention_parts, over_context
 from calibration.operators.bundle_checks import check_bandwidth, check_shape, states_rank
 from calibration.operators.bundle_terms import ELEMENTWISE, LINEARS, ONCE, in_ns, padded, take_saved, token_terms
 from calibration.operators.curves import add, jumps, to_curve
-from calibration.operators.grids import errors_of, leave_one_out
+from calibration.operators.grids import leave_one_out
 from calibration.operators.number_table import NumberTable, read_numbers
 from calibration.operators.tables import Floats, Ints, digest
 from scenarios.errors import InputError
 from scenarios.hardware import hardware
 from scenarios.models import ModelSpec
 from sim.operator_profile import Constant, Curve, OperatorProfile, Provenance, Skew
-from sim.profile_parts import Domain, Range, Source
+from sim.profile_parts import Domain, Errors, Range, Source
 
 HEAD = ("lm_head", "sampler")
 _FEED_FORWARD = ("gate_up_proj", "act_fn", "down_proj")
@@ -106,7 +106,7 @@ def read_bundle(
     tokens = next(iter(bundle.dense.values()))[0]
     dtype, kv_dtype = _precision(bundle.folder, meta)
     for name, columns in (("dense", bundle.dense), ("per_sequence", bundle.head)):
-        errors[name] = errors_of(np.concatenate([leave_one_out(at.astype(float), us) for at, us in columns.values()]))
+        errors[name] = Errors.of(np.concatenate([leave_one_out(at.astype(float), us) for at, us in columns.values()]))
     return OperatorProfile(
         name=f"{meta.get('hardware', 'device')}-{model.name}-{meta.get('variant', dtype)}-tp{tensor_parallel_size}".lower(),
         created=str(meta.get("profiled_at", "")),

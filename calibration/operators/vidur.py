@@ -18,7 +18,7 @@ import numpy as np
 from calibration.operators.bundle_attention import bent, nested
 from calibration.operators.bundle_checks import check_rate
 from calibration.operators.curves import add, jumps, to_curve
-from calibration.operators.grids import errors_of, leave_one_out, monotone, to_grid
+from calibration.operators.grids import leave_one_out, monotone, to_grid
 from calibration.operators.number_table import NumberTable, read_numbers
 from calibration.operators.tables import Floats, Ints, digest
 from scenarios.errors import InputError
@@ -114,7 +114,7 @@ def read_vidur(
         prefill_attention=prefill,
         decode_attention=decode,
         jumps=jumps(list(curves.values())),
-        cv_error={"mlp": errors_of(dense_errors), "prefill_attention": prefill_errors, "decode_attention": decode_errors},
+        cv_error={"mlp": Errors.of(dense_errors), "prefill_attention": prefill_errors, "decode_attention": decode_errors},
         provenance=tuple(_provenance(table) for table in used),
         constants=(
             Constant(
@@ -244,7 +244,7 @@ def _save(table: NumberTable) -> list[tuple[Ints, Floats]]:
 def _decode(table: NumberTable, layers: int) -> tuple[DecodeAttention, Errors]:
     (n, c), ms = to_grid(_merged(table.take(_decodes(table)), ("batch_size", "kv_cache_size"), "attn_decode"),
                          ("batch_size", "kv_cache_size"), _column("attn_decode"))  # fmt: skip
-    errors = errors_of(leave_one_out(np.array(c, dtype=float), ms))
+    errors = Errors.of(leave_one_out(np.array(c, dtype=float), ms))
     return DecodeAttention(sequences=n, contexts=c, ns=nested(monotone(ms) * (layers * _MS))), errors
 
 
@@ -285,7 +285,7 @@ def _prefill(table: NumberTable, layers: int) -> tuple[PrefillAttention, Errors]
         ns=nested(fine * scale),
         shared_ns=0.0,
     )
-    return part, errors_of(np.concatenate(errors) if errors else np.empty(0))
+    return part, Errors.of(np.concatenate(errors) if errors else np.empty(0))
 
 
 def _merged(table: NumberTable, axes: Sequence[str], operator: str) -> NumberTable:

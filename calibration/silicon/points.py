@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import importlib.util
 import math
 import re
 from collections import defaultdict
@@ -22,6 +21,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from calibration.operators.aiconfigurator import systems_folder
 from scenarios.errors import InputError, unknown
 
 Half = Literal["fitted", "held-out"]
@@ -123,20 +123,9 @@ def find_file() -> Path:
     """The file in the installed package.
 
     Raises:
-        InputError: the package is not installed, or no longer carries the file.
+        InputError: the package is not installed, or of another version than the tested one.
     """
-    spec = importlib.util.find_spec("aiconfigurator_core")
-    if spec is None or not spec.submodule_search_locations:
-        raise InputError(
-            "the measured points and operator tables are in the package aiconfigurator-core, which is not installed; "
-            'pip install "servetwin[profiles]"'
-        )
-    path = Path(next(iter(spec.submodule_search_locations))) / "systems" / FILE
-    if not path.is_file():
-        raise InputError(
-            f'{path}: there is no such file; install the pinned version: pip install "servetwin[profiles]"'
-        )
-    return path
+    return systems_folder() / FILE
 
 
 def read_points(path: Path) -> list[Point]:

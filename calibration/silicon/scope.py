@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
+from calibration.operators import aiconfigurator
 from calibration.silicon.points import Point
 from scenarios import hardware as hardware_catalog
 from scenarios import models as model_catalog
@@ -74,7 +75,7 @@ _FAMILIES = {
     "Qwen3.5": "linear attention layers (a hybrid model) are not modelled",
 }
 
-_SYSTEMS = {"h100_sxm": "H100", "h200_sxm": "H200", "b200_sxm": "B200", "a100_sxm": "A100-80G", "l40s": "L40S"}
+_SYSTEMS = {system: device for device, system in aiconfigurator.SYSTEMS.items()}
 
 _SHEETS = {
     # Memory as the driver reports it; peaks dense, from the vendor's sheets.

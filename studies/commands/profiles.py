@@ -55,7 +55,7 @@ def aiconfigurator(
     from calibration.operators.checkpoints import checkpoint
     from calibration.operators.compose import EXPERT_SKEW, compose
     from calibration.shipped_profiles import with_constants
-    from studies.profile_list import model_of
+    from scenarios.hf_config import model_of
 
     _check(out)
     spec = model_of(model)
@@ -90,7 +90,7 @@ def llmservingsim(
 
     dense, attention, per_sequence, moe, skew and meta.yaml."""
     from calibration.operators.llmservingsim import read_bundle
-    from studies.profile_list import model_of
+    from scenarios.hf_config import model_of
 
     _check(out)
     sizes = _numbers(capture_sizes, "--capture-sizes")
@@ -110,10 +110,11 @@ def vidur(
 
     compute/*/mlp.csv, attention.csv and network/*."""
     from calibration.operators.vidur import read_vidur
-    from studies.profile_list import hardware_of, model_of
+    from scenarios.hardware import hardware as device
+    from scenarios.hf_config import model_of
 
     _check(out)
-    profile = read_vidur(folder, model_of(model), hardware_of(hardware), tensor_parallel_size=tp)
+    profile = read_vidur(folder, model_of(model), device(hardware), tensor_parallel_size=tp)
     _write(profile, out, as_json)
 
 
@@ -177,6 +178,8 @@ def profiles(
     """List the shipped cost profiles.
 
     Domain, error and provenance; with NAME, one of them in full."""
+    from scenarios.hardware import hardware as device
+    from scenarios.hf_config import model_of
     from studies import profile_list
 
     if name is not None:
@@ -189,8 +192,8 @@ def profiles(
         terminal.show_tables(profile_list.tables(profile))
         return
     wanted = {
-        "model": profile_list.model_of(model).name if model else None,
-        "hardware": profile_list.hardware_of(hardware).name if hardware else None,
+        "model": model_of(model).name if model else None,
+        "hardware": device(hardware).name if hardware else None,
         "dtype": {"bf16": "bfloat16"}.get(dtype or "", dtype),
         "tensor_parallel_size": tp,
     }

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from scenarios.errors import InputError
 from studies import terminal
 
 Silicon = Annotated[
@@ -18,11 +17,12 @@ Silicon = Annotated[
         "NAME=VALUE (system, engine, model, precision, half, population, tp, concurrency) and --limit; --out keeps what was simulated.",
     ),
 ]
-Processes = Annotated[int, typer.Option("--processes", metavar="N", min=1, help="Processes of --silicon.")]
+Processes = Annotated[int | None, typer.Option("--processes", metavar="N", min=1, help="With --silicon: processes; 2.")]
 
 
-def validate(*, only: str | None, limit: int | None, out: Path | None, processes: int, as_json: bool) -> None:
+def validate(*, only: str | None, limit: int | None, out: Path | None, processes: int | None, as_json: bool) -> None:
     """Simulates the points and prints what came of it; an interrupted call goes on where it stopped."""
+    from scenarios import InputError
     from studies.results import dumps
     from studies.silicon.validation import FOLDER
     from studies.silicon.validation import validate as check
@@ -31,7 +31,7 @@ def validate(*, only: str | None, limit: int | None, out: Path | None, processes
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--out: {folder} is a file, but a folder is needed")
     with terminal.progress_bar() as tell:
-        found = check(only=only, limit=limit, folder=folder, processes=processes, tell=tell)
+        found = check(only=only, limit=limit, folder=folder, processes=processes or 2, tell=tell)
     if out is not None:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "silicon.json").write_text(dumps(found.to_dict()) + "\n", encoding="utf-8")

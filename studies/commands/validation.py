@@ -57,7 +57,7 @@ def validate(
     time_unit: measured_runs.Unit = None,
     noise: measured_runs.Noise = None,
     silicon: silicon_command.Silicon = False,
-    processes: silicon_command.Processes = 2,
+    processes: silicon_command.Processes = None,
 ) -> None:
     """Compare what was measured with the simulation.
 
@@ -69,6 +69,8 @@ def validate(
         "model": model, "hardware": hardware, "serving": serving, "fit_rows": fit_rows, "overhead_from": overhead_from,
         "time_unit": time_unit, "noise": noise,
     }  # fmt: skip
+    if not silicon:
+        _refuse("is about measured points; give --silicon with it", {"processes": processes})
     of_a_scenario = {"trace": trace, "speedup": speedup, "num_prompts": num_prompts, "quick": quick or None}
     if silicon:
         if scenario is not None or measured is not None:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from calibration import validate as judged
-from calibration.measured.run import MeasuredRun, as_seen
+from calibration.measured.run import MeasuredRun
+from calibration.measured.seen import as_seen
 from scenarios.errors import InputError
 from scenarios.schema import Scenario
 from serving.records import Records

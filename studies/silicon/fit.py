@@ -7,7 +7,7 @@ the proportion of the targets.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -18,18 +18,19 @@ from studies.silicon.replay import Job, predict
 
 SYSTEMS = ("h100_sxm", "h200_sxm")
 WEIGHTS = (1.0, 2.5)  # of TTFT and TPOT: targets are 10 and 4 %
+TRIALS = 40
 STEPS = (0.2e-3, 0.01e-3, 0.05)
 LEAST, MOST = (0.0, 0.0, 1.0), (20e-3, 1e-3, 2.0)
 
 
-def fitted_points(engine: str, model: str = "", every: int = 1) -> list[Point]:
-    """Points that constants may be fitted on: dense models on H100 and H200, not excluded by name; every so many of them."""
+def fitted_points(engine: str, model: str = "") -> list[Point]:
+    """Points that constants may be fitted on: dense models on H100 and H200, not excluded by name."""
     points = [
         p for p in read_points(find_file())
         if p.half == "fitted" and p.engine == engine and p.system in SYSTEMS and why_not(p) is None
         and exclusion_of(p) is None and model in p.model and _dense(p)
     ]  # fmt: skip
-    return points[::every]
+    return points
 
 
 def errors(points: Sequence[Point], constants: Constants) -> np.ndarray:
@@ -43,7 +44,7 @@ def errors(points: Sequence[Point], constants: Constants) -> np.ndarray:
     return np.array(pairs)
 
 
-def fit(points: Sequence[Point], start: Constants, tell: Callable[[str], None] = print, most: int = 40) -> Constants:
+def fit(points: Sequence[Point], start: Constants) -> Constants:
     """Constants that make the weighted mean absolute error least, from `start` on, by the simplex method."""
     from scipy.optimize import minimize
 
@@ -57,7 +58,7 @@ def fit(points: Sequence[Point], start: Constants, tell: Callable[[str], None] =
     def loss(x: np.ndarray) -> float:
         constants = unpacked(x)
         ttft, tpot = np.abs(errors(points, constants)).mean(axis=0)
-        tell(
+        print(
             f"{constants.step * 1e3:.3f} ms, {constants.sequence * 1e3:.4f} ms, x{constants.large_gemm:.3f}: {ttft:.2%} {tpot:.2%}"
         )
         return float(WEIGHTS[0] * ttft + WEIGHTS[1] * tpot)
@@ -65,7 +66,7 @@ def fit(points: Sequence[Point], start: Constants, tell: Callable[[str], None] =
     first = np.array([start.step / STEPS[0], start.sequence / STEPS[1], start.large_gemm / STEPS[2]])
     simplex = np.vstack([first, *(first + unit for unit in np.eye(3))])
     best = minimize(
-        loss, first, method="Nelder-Mead", options={"initial_simplex": simplex, "maxfev": most, "xatol": 0.1}
+        loss, first, method="Nelder-Mead", options={"initial_simplex": simplex, "maxfev": TRIALS, "xatol": 0.1}
     )
     return unpacked(best.x)
 

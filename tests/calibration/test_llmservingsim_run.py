@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from calibration.measured.llmservingsim import capture_sizes, kernels_of, read_llmservingsim, schedule_gap
-from calibration.measured.run import MeasuredRun, as_seen
+from calibration.measured.run import MeasuredRun
+from calibration.measured.seen import as_seen
 from scenarios.errors import InputError
 from scenarios.schema import Scenario
 from sim.cluster import simulate

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from calibration.silicon import points as silicon
-from calibration.silicon.points import configuration_of, find_file, half_of, read_points, remeasured
+from calibration.operators import aiconfigurator
+from calibration.silicon.points import Point, configuration_of, find_file, half_of, read_points, remeasured
 from calibration.silicon.scope import (
     EXCLUSIONS,
     GAP_ANALYSIS,
@@ -44,7 +44,7 @@ def written(folder: Path, *rows: dict[str, str], columns: list[str] = COLUMNS) -
     return path
 
 
-def only(folder: Path, **changes: str) -> silicon.Point:
+def only(folder: Path, **changes: str) -> Point:
     (point,) = read_points(written(folder, changes))
     return point
 
@@ -109,7 +109,7 @@ def test_another_file_is_refused_by_the_column_it_lacks(tmp_path: Path) -> None:
 
 
 def test_without_the_extra_the_refusal_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(silicon.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(aiconfigurator.util, "find_spec", lambda name: None)
     with pytest.raises(InputError, match=r'pip install "servetwin\[profiles\]"'):
         find_file()
 

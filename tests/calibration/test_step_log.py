@@ -8,7 +8,7 @@ import pytest
 from calibration.features import steps_to_shapes
 from calibration.fit import Fitter
 from calibration.fit_log import fit_log, fit_own_steps, lag_one
-from calibration.measured.run import measured
+from calibration.measured.checked import measured
 from calibration.step_log import COLUMNS, read_iterations, shapes
 from scenarios import InputError
 from serving.config import EngineConfig

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import scenarios
+from calibration.measured.checked import measured
 from calibration.measured.overhead import with_host_time
-from calibration.measured.run import as_seen, measured
+from calibration.measured.seen import as_seen
 from scenarios import InputError
 from serving.config import EngineConfig
 from sim.cluster import simulate

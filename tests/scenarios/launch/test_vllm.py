@@ -116,7 +116,7 @@ def test_an_images_tag_states_the_version(vllm):
         ("RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w8a8", "Llama-3.1-8B", "int8"),
         ("Qwen/Qwen3-30B-A3B-Instruct-2507-FP8", "Qwen3-30B-A3B", "fp8"),
         ("Qwen/Qwen3-32B-AWQ", "Qwen3-32B", "int4"),
-        ("/root/.cache/hub/models--Qwen--Qwen3-8B/snapshots/0123456789abcdef", "Qwen3-8B", "auto"),
+        ("/models/hub/models--Qwen--Qwen3-8B/snapshots/0123456789abcdef", "Qwen3-8B", "auto"),
         ("./models/Qwen3-8B/", "Qwen3-8B", "auto"),
     ],
 )
