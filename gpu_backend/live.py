@@ -11,7 +11,7 @@ from scenarios.clients import Clients, Sends
 from scenarios.workload import Workload
 from serving.config import EngineConfig
 from serving.plan import Executor, StepPlan, StepResult
-from serving.records import Records, RequestLog, StepLog, gather
+from serving.records import Records, StepLog
 from serving.request import Request, Status
 from serving.scheduler import Scheduler
 from sim.replica import EMPTY_STEPS_ALLOWED
@@ -54,7 +54,7 @@ def run_wall(
         executor: computes the steps; already warm.
         horizon_ns: end of the run: what runs then stays in flight; None serves everything.
     """
-    requests, log = RequestLog(len(workload)), StepLog(speculates=engine_config.speculation != "none")
+    requests, log = workload.request_log(), StepLog(speculates=engine_config.speculation != "none")
     scheduler, clients = Scheduler(engine_config), Clients(workload)
     due = _Due(clients.first())
     open_requests: dict[int, tuple[Request, int]] = {}  # index -> request, position in order of submission
@@ -120,7 +120,7 @@ def run_wall(
             executor.collect()
     for request, position in open_requests.values():
         requests.close(request, Status.IN_FLIGHT, -1, submitted=position)
-    return gather(requests, [log], workload.tenant, workload.session, workload.tenants, {"clock": "wall"})
+    return workload.records(requests, [log], {"clock": "wall"})
 
 
 def _sleep_until(due: int, horizon_ns: int | None, zero: int) -> None:

@@ -250,10 +250,16 @@ class Scenario(Section):
         """SHA-256 (hex) of everything that can change a result: contents of files rather than their paths, dimensions
         rather than names; not the scenario's own name and description."""
         content = self.model_dump(mode="json", exclude={"name", "description"}, context={"digest": True})
-        engine, sheet = content["engine"], content["hardware"]
-        for name in LATER_FIELDS:  # where they say what was always so, hashes of before they were there stand
-            if engine[name] == Engine.model_fields[name].default:
-                del engine[name]
+        for (
+            section,
+            names,
+        ) in LATER.items():  # where they say what was always so, hashes of before they were there stand
+            fields = content[section] if section else content
+            unset = _DEFAULTS[section].model_dump(mode="json", include=set(names))
+            for name in names:
+                if fields[name] == unset[name]:
+                    del fields[name]
+        sheet = content["hardware"]
         if not self.cost.noise:
             del content["cost"]["noise"]
         if self.engine.tensor_parallel_size == 1:
@@ -267,6 +273,22 @@ class Scenario(Section):
 
         data = self.model_dump(mode="json", exclude_unset=True)
         return yaml.safe_dump({"schema_version": 1} | data, sort_keys=False, allow_unicode=True, width=120)
+
+
+LATER: Mapping[str, tuple[str, ...]] = {
+    "": (),
+    "engine": LATER_FIELDS,
+    "workload": (),
+    "prices": (),
+}
+"""By section ("" is the scenario itself): fields that are hashed only where they are not at their defaults, because scenarios of
+before they were there keep their hash."""
+_DEFAULTS: Mapping[str, Section] = {
+    "": Scenario.model_construct(),
+    "engine": Engine.model_construct(),
+    "workload": WorkloadSpec.model_construct(),
+    "prices": Prices.model_construct(),
+}
 
 
 def check_fixed_lengths(workload: WorkloadSpec, config: EngineConfig) -> None:

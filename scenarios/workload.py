@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import cached_property
 from itertools import chain
 from struct import Struct
@@ -11,10 +12,21 @@ from struct import Struct
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.request import Request, Segment
+from serving.records import Records, RequestLog, StepLog, gather
+from serving.request import Request, Segment, Tags
 
 _FIELDS = Struct("4q")
 _AT_ONCE = 1 << 12  # rows that `requests` turns into Python integers at once
+
+
+class Role(IntEnum):
+    """What a segment of a prompt is to the application that wrote it."""
+
+    USER = 0
+    SYSTEM = 1
+    HISTORY = 2  # what the user said in an earlier turn
+    ANSWER = 3  # what the model said in an earlier turn
+    TOOL = 4  # the result of a tool call
 
 
 @dataclass
@@ -30,6 +42,13 @@ class Workload:
         None for an open loop. `think_ns` then is the pause between.
     segment_offset: int64 `(n + 1,)`, segments of request i are keys/tokens [offset[i], offset[i + 1]);
         None where every prompt is a text of its own.
+    segment_role: int8 `(segments,)`, a `scenarios.workload.Role` each; None where nobody knows what segments are.
+    service_class: int64 `(n,)`, index into `classes`. predicted_tokens: int64 `(n,)`, what the scenario's predictor expects.
+    ttft_ns: int64 `(n,)`, limit of time to first token after arrival, -1 for none. difficulty: float64 `(n,)` in [0, 1]. Each None
+        where no request has any.
+    class_slo: per class its limits in seconds, `{ttft, tpot, e2e}`, or None for the scenario's.
+    tries: rows of the records that one request may have: its first try, retries after a time-out, escalations to another model.
+        Try k of request i is row `i + k * n`.
     """
 
     arrival_ns: NDArray[np.int64]
@@ -47,22 +66,79 @@ class Workload:
     segment_keys: Sequence[Hashable] = ()
     segment_tokens: NDArray[np.int64] | None = None
     source: str = ""
+    segment_role: NDArray[np.int8] | None = None
+    service_class: NDArray[np.int64] | None = None
+    classes: tuple[str, ...] = ("default",)
+    class_slo: tuple[Mapping[str, float | None] | None, ...] = ()
+    predicted_tokens: NDArray[np.int64] | None = None
+    ttft_ns: NDArray[np.int64] | None = None
+    difficulty: NDArray[np.float64] | None = None
+    tries: int = 1
 
     def __len__(self) -> int:
         return len(self.prompt_tokens)
 
+    @cached_property
+    def tagged(self) -> bool:
+        """Whether requests differ in what policies may know of them beyond their text and limits."""
+        columns = (self.service_class, self.predicted_tokens, self.ttft_ns, self.difficulty)
+        return len(self.tenants) > 1 or any(column is not None for column in columns)
+
+    def tags(self, i: int) -> Tags:
+        """What else is known of request i."""
+        return self._tags[i % len(self)]
+
+    @cached_property
+    def _tags(self) -> list[Tags]:
+        n = len(self)
+        absent = Tags()
+        columns = [self.tenant.tolist()]
+        for name in ("service_class", "predicted_tokens", "ttft_ns", "difficulty"):
+            column = getattr(self, name)
+            columns.append([getattr(absent, name)] * n if column is None else column.tolist())
+        return list(map(Tags, *columns, self.session.tolist()))
+
+    def request_log(self) -> RequestLog:
+        """Room for the rows of every request and each of its tries."""
+        return RequestLog(len(self) * self.tries)
+
+    def records(self, requests: RequestLog, logs: Iterable[StepLog], info: dict[str, object]) -> Records:
+        """What a run of this workload left behind, as one: `info` says how it was run."""
+
+        def tiled(column: NDArray[np.int64]) -> NDArray[np.int64]:
+            return column if self.tries == 1 else np.tile(column, self.tries)
+
+        return gather(
+            requests,
+            logs,
+            tiled(self.tenant),
+            tiled(self.session),
+            self.tenants,
+            info,
+            None if self.service_class is None else tiled(self.service_class),
+            self.classes,
+            None if self.tries == 1 else len(self),
+        )
+
     def prompt(self, i: int) -> tuple[Segment, ...]:
-        """Segments of request i. The answer of request j is quoted as the key `out:j`."""
+        """Segments of request i, whichever try it is. The answer of request j is quoted as the key `out:j`."""
+        i %= len(self)
         if self.segment_offset is None or self.segment_tokens is None:
             return ((i, int(self.prompt_tokens[i])),)
         lo, hi = self.segment_offset[i], self.segment_offset[i + 1]
         return tuple((self.segment_keys[k], int(self.segment_tokens[k])) for k in range(lo, hi))
 
     def request(self, i: int, arrival_ns: int) -> Request:
-        """Request i as sent at `arrival_ns`."""
-        tokens, output_tokens, max_tokens, priority = _FIELDS.unpack_from(self._fields, i * _FIELDS.size)
-        prompt = ((i, tokens),) if self.segment_offset is None else self.prompt(i)
-        return Request(i, prompt, output_tokens, max_tokens, tokens, arrival_ns, priority)
+        """Request i as sent at `arrival_ns`; from `len(self)` on, another try of request `i % len(self)`: the same text, and the
+        same answer."""
+        row = i if i < len(self.prompt_tokens) else i % len(self.prompt_tokens)
+        tokens, output_tokens, max_tokens, priority = _FIELDS.unpack_from(self._fields, row * _FIELDS.size)
+        prompt = ((row, tokens),) if self.segment_offset is None else self.prompt(row)
+        key = None if i == row else f"out:{row}"
+        request = Request(i, prompt, output_tokens, max_tokens, tokens, arrival_ns, priority, output_key=key)
+        if self.tagged:
+            request.tags = self._tags[row]
+        return request
 
     def requests(self, rows: NDArray[np.int64]) -> Iterator[Request]:
         """Requests `rows`, each as sent at its `arrival_ns` and made when it is asked for.
@@ -83,7 +159,13 @@ class Workload:
         columns = (self.arrival_ns, self.priority)
         arrivals, priorities = (column[rows].tolist() for column in columns)
         outputs, declared = self.output_tokens[rows].tolist(), self.max_tokens[rows].tolist()
-        return map(Request, index, prompts, outputs, declared, tokens, arrivals, priorities)
+        requests = map(Request, index, prompts, outputs, declared, tokens, arrivals, priorities)
+        return self._with_tags(requests) if self.tagged else requests
+
+    def _with_tags(self, requests: Iterator[Request]) -> Iterator[Request]:
+        for request in requests:
+            request.tags = self._tags[request.index]
+            yield request
 
     @cached_property
     def _fields(self) -> bytes:

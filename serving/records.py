@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.plan import StepPlan, StepResult
-from serving.request import Request, Status
+from serving.request import Cause, Request, Status
 
 Column = NDArray[np.int64]
 
@@ -31,7 +31,12 @@ REQUEST_COLUMNS = (
     "status",  # serving.request.Status
     "replica",
     "submitted",  # position in the order in which the engine saw the requests of its replica
+    "ready_ns",  # when the front end handed it on, where that takes time; -1 for at once
+    "rung",  # rungs of the degradation ladder that were in force for it
+    "cause",  # serving.request.Cause: why it was refused or given up
 )
+LATER_REQUEST_COLUMNS = {"ready_ns": -1, "rung": 0, "cause": 0}
+"""Columns that results of before they were there lack, and what they would hold."""
 
 STEP_COLUMNS = (
     "replica",
@@ -69,8 +74,16 @@ class RequestLog:
         self.rows = bytearray(b"\xff") * (n * _REQUEST_ROW.size)  # all -1
         self.rejected: list[dict[str, object]] = []  # the first of them, with the reason
 
-    def close(self, request: Request, status: Status, finish_ns: int, replica: int = 0, submitted: int = -1) -> None:
-        """Writes the row of a request that has ended as `status`."""
+    def close(
+        self,
+        request: Request,
+        status: Status,
+        finish_ns: int,
+        replica: int = 0,
+        submitted: int = -1,
+        cause: int = 0,
+    ) -> None:
+        """Writes the row of a request that has ended as `status`; cause: a `Cause`, where it was not served."""
         _REQUEST_ROW.pack_into(
             self.rows,
             request.index * _REQUEST_ROW.size,
@@ -85,11 +98,14 @@ class RequestLog:
             status,
             replica,
             submitted,
+            request.ready_ns,
+            request.rung,
+            cause,
         )
 
-    def reject(self, request: Request, reason: str, now: int) -> None:
-        """Writes the row of a request that no empty engine could hold."""
-        self.close(request, Status.REJECTED, now)
+    def reject(self, request: Request, reason: str, now: int, cause: Cause = Cause.NEVER_FITS) -> None:
+        """Writes the row of a request that is refused; by default one that no empty engine could hold."""
+        self.close(request, Status.REJECTED, now, cause=cause)
         if len(self.rejected) < _REASONS_KEPT:
             self.rejected.append({"request": request.index, "reason": reason})
 
@@ -252,7 +268,10 @@ class Records:
     drafts: int64 `(rows, 6)`, DRAFT_COLUMNS of each row that gave tokens, where the engine speculates; `drafts` without
         dummies, `proposed` for the next step. In the order of steps.
     info: how it was run (way, clock, seed, versions, ...), JSON-able.
-    tenants: names behind the tenant codes; tenant, session: int64 `(n,)` per request, -1 for none.
+    tenants, classes: names behind the codes; tenant, session, service_class: int64 `(n,)` per request, -1 for none.
+    first_tries: of the rows of requests, the first so many are first tries; those after them, as many again for each further
+        try, are sent when the one before was given up (a retry) or its answer is not good enough (an escalation): row
+        `i + k * first_tries` is try k of request i. None where there are only first tries.
     """
 
     requests: dict[str, Column]
@@ -265,6 +284,9 @@ class Records:
     tenants: tuple[str, ...] = ()
     info: dict[str, object] = field(default_factory=dict)
     drafts: Column = field(default_factory=lambda: np.empty((0, len(DRAFT_COLUMNS)), dtype=np.int64))
+    service_class: Column | None = None
+    classes: tuple[str, ...] = ("default",)
+    first_tries: int | None = None
 
     @property
     def submitted(self) -> NDArray[np.bool_]:
@@ -283,6 +305,9 @@ def gather(
     session: Column,
     tenants: tuple[str, ...],
     info: dict[str, object],
+    service_class: Column | None = None,
+    classes: tuple[str, ...] = ("default",),
+    first_tries: int | None = None,
 ) -> Records:
     """Joins the logs of a run's replicas into its records."""
     logs = list(logs)
@@ -309,4 +334,7 @@ def gather(
         tenants=tenants,
         info=info,
         drafts=events("drafts", len(DRAFT_COLUMNS) - 1),
+        service_class=service_class,
+        classes=classes,
+        first_tries=first_tries,
     )

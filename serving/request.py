@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 Segment = tuple[Hashable, int]
 """`(content_key, tokens)`: the first `tokens` tokens of the text called `content_key`. Equal keys mean equal text."""
@@ -23,6 +23,40 @@ class Status(IntEnum):
     IN_FLIGHT = 7
 
 
+class Cause(IntEnum):
+    """Why a request was refused or given up; NONE where it was served."""
+
+    NONE = 0
+    NEVER_FITS = 1  # no empty engine could hold it
+    QUEUE_REQUESTS = 2  # the bounded queue is full of requests
+    QUEUE_TOKENS = 3  # or of prompt tokens
+    RATE_LIMIT = 4  # the token bucket is empty
+    TENANT_BUDGET = 5  # its tenant has used what it may
+    SHED = 6  # its class is shed for others, or it was pushed out of a full queue
+    LADDER = 7  # a rung of the degradation ladder refuses it
+    QUEUE_TIMEOUT = 8  # the engine gave up on it: never scheduled in time
+    CLIENT_TIMEOUT = 9  # its client left
+
+
+class Tags(NamedTuple):
+    """What a front end and an engine are told of a request beyond its text and limits. Policies may look at all of it.
+
+    tenant, service_class: indices of `Workload.tenants` and `Workload.classes`.
+    predicted_tokens: answer length that the scenario's predictor expects; 0 without one.
+    ttft_ns: its limit of time to first token after arrival, -1 without one.
+    difficulty: 0 (trivial) to 1, what a router that judges prompts sees.
+    session: conversation, -1 for none.
+    """
+
+    tenant: int = 0
+    service_class: int = 0
+    predicted_tokens: int = 0
+    ttft_ns: int = -1
+    difficulty: float = 0.0
+    session: int = -1
+
+
+NO_TAGS = Tags()
 _WAITING = Status.WAITING  # looked up once: as slow as ten instructions
 
 
@@ -40,6 +74,9 @@ class Request:
         arrival_ns: when the client meant to send it.
         output_key: content key of its answer, so that a later prompt can quote it; `out:<index>` if None.
         priority: lower is better, as in vLLM.
+
+    tags: what else is known of it. ready_ns: when the front end handed it on; -1 for at once. rung: rungs of the degradation
+    ladder that were in force for it.
     """
 
     __slots__ = (
@@ -65,10 +102,13 @@ class Request:
         "prompt",
         "prompt_tokens",
         "published",
+        "ready_ns",
+        "rung",
         "scheduled_order",
         "status",
         "stop_after",
         "submission",
+        "tags",
         "text",
     )
 
@@ -114,6 +154,9 @@ class Request:
         self.cached_tokens = -1  # set at first admission
         self.first_scheduled_ns = -1
         self.first_token_ns = -1
+        self.ready_ns = -1
+        self.rung = 0
+        self.tags = NO_TAGS
 
     @property
     def output_key(self) -> Hashable:

@@ -24,7 +24,7 @@ from serving.config import EngineConfig
 from serving.fast_async_scheduler import fast_scheduler
 from serving.fast_scheduler import FastScheduler
 from serving.plan import Executor
-from serving.records import Records, RequestLog, StepLog, gather
+from serving.records import Records, RequestLog, StepLog
 from serving.request import Request
 from serving.routing import ROUTERS, Router
 from serving.scheduler import LivelockError, Scheduler
@@ -33,6 +33,7 @@ from sim.cost import CostModel
 from sim.drafting import Drafting
 from sim.fast_async_replica import fast_replica
 from sim.noise import NoisyCost, NoisyExecutor, StepNoise
+from sim.pool import Pool
 from sim.profile_parts import Noise
 from sim.replica import AnyReplica, CostExecutor, Replica
 
@@ -41,7 +42,7 @@ _END_OF_TIME = 1 << 62
 _STEP_END, _REACTION, _STEP_START = 2, EventPriority(1 << 30), EventPriority((1 << 30) + 1)
 
 Observer = Callable[[Request, int], None]
-MakeReplica = Callable[[int, RequestLog, StepLog, Observer | None], AnyReplica]
+MakeReplica = Callable[[int, Pool, RequestLog, StepLog, Observer | None], AnyReplica]
 
 
 def simulate(
@@ -59,35 +60,52 @@ def simulate(
     noise: Noise | None = None,
     seed: int = 0,
 ) -> Records:
-    """Runs `workload` on `replicas` engines whose steps cost what `cost` says.
+    """Runs `workload` on `replicas` engines whose steps cost what `cost` says: `simulate_pools` with a single pool."""
+    pool = Pool(engine, cost, replicas, acceptance=acceptance, drafting=drafting, noise=noise)
+    return simulate_pools([pool], workload, router=router, leaps=leaps, fast=fast, horizon_ns=horizon_ns, seed=seed)
+
+
+def simulate_pools(
+    pools: Sequence[Pool],
+    workload: Workload,
+    *,
+    router: str = "round_robin",
+    leaps: bool = True,
+    fast: bool = True,
+    horizon_ns: int | None = None,
+    seed: int = 0,
+) -> Records:
+    """Runs `workload` on the replicas of all pools, numbered pool by pool.
 
     Args:
-        acceptance: which drafts stand, needed where the engine speculates. drafting: what proposing them costs, if anything.
         leaps: quiet stretches of decode steps are taken at once; the records are the same without (law 7).
         fast: use the incremental scheduler where it applies; the records are the same without.
         horizon_ns: end of the run; None runs until nothing is left to do.
-        noise: what steps take more or less than `cost` says, drawn from `seed`; every leap is then a step long.
+        seed: of what steps take more or less than their cost model says; every leap is then a step long.
     """
-    if engine.speculation != "none" and acceptance is None:
-        raise ValueError(f"speculation {engine.speculation}: which drafts stand is not said; give an acceptance")
 
-    def make(number: int, requests: RequestLog, steps: StepLog, on_finish: Observer | None) -> AnyReplica:
-        drawn = None if noise is None else StepNoise(noise, seed, number)
+    def make(number: int, pool: Pool, requests: RequestLog, steps: StepLog, on_finish: Observer | None) -> AnyReplica:
+        engine, cost = pool.engine, pool.cost
+        if cost is None:
+            raise ValueError(f"pool {pool.name}: a simulation needs a cost model")
+        if engine.speculation != "none" and pool.acceptance is None:
+            raise ValueError(f"speculation {engine.speculation}: which drafts stand is not said; give an acceptance")
+        drawn = None if pool.noise is None else StepNoise(pool.noise, seed, number)
         if fast and FastScheduler.supports(engine):
             scheduler = fast_scheduler(engine)
             priced = cost if drawn is None else NoisyCost(cost, drawn, scheduler)
             return fast_replica(number, scheduler, priced, requests, steps, on_finish, leaps)
         executor = (
-            CostExecutor(cost, acceptance, drafting)
+            CostExecutor(cost, pool.acceptance, pool.drafting)
             if drawn is None
-            else NoisyExecutor(cost, drawn, acceptance, drafting)
+            else NoisyExecutor(cost, drawn, pool.acceptance, pool.drafting)
         )
         return Replica(number, Scheduler(engine), executor, requests, steps, on_finish)
 
     collecting = gc.isenabled()
     gc.disable()  # a simulation makes no cycles of objects: looking for them finds nothing and takes a tenth of its time
     try:
-        return _run(engine, workload, make, replicas, router, horizon_ns)
+        return _run(pools, workload, make, router, horizon_ns)
     finally:
         if collecting:
             gc.enable()
@@ -101,39 +119,60 @@ def run_on_executors(
     router: str = "round_robin",
     horizon_ns: int | None = None,
 ) -> Records:
-    """Hardware in the loop: one replica an executor; every step really runs there and its measured duration advances the
-    simulated clock. Arrivals, routing and ties are those of `simulate`."""
-
-    def make(number: int, requests: RequestLog, steps: StepLog, on_finish: Observer | None) -> AnyReplica:
-        return Replica(number, Scheduler(engine), executors[number], requests, steps, on_finish)
-
-    return _run(engine, workload, make, len(executors), router, horizon_ns)
+    """`run_pools_on_executors` with a single pool, of a replica an executor."""
+    pool = Pool(engine, replicas=len(executors))
+    return run_pools_on_executors([pool], workload, executors, router=router, horizon_ns=horizon_ns)
 
 
-def _run(
-    engine: EngineConfig, workload: Workload, make: MakeReplica, replicas: int, router: str, horizon_ns: int | None
+def run_pools_on_executors(
+    pools: Sequence[Pool],
+    workload: Workload,
+    executors: Sequence[Executor],
+    *,
+    router: str = "round_robin",
+    horizon_ns: int | None = None,
 ) -> Records:
-    if replicas < 1:
-        raise ValueError(f"replicas: found {replicas}, at least 1 is needed")
-    requests = RequestLog(len(workload))
-    logs = [StepLog(number, engine.speculation != "none") for number in range(replicas)]
-    run = _Run(engine, workload, requests, ROUTERS[router](), horizon_ns)
+    """Hardware in the loop: an executor for each replica, numbered pool by pool; every step really runs there and its measured
+    duration advances the simulated clock. Arrivals, routing and ties are those of `simulate_pools`."""
+
+    def make(number: int, pool: Pool, requests: RequestLog, steps: StepLog, on_finish: Observer | None) -> AnyReplica:
+        return Replica(number, Scheduler(pool.engine), executors[number], requests, steps, on_finish)
+
+    return _run(pools, workload, make, router, horizon_ns)
+
+
+def _run(pools: Sequence[Pool], workload: Workload, make: MakeReplica, router: str, horizon_ns: int | None) -> Records:
+    for pool in pools:
+        if pool.replicas < 1:
+            raise ValueError(f"replicas: found {pool.replicas}, at least 1 is needed")
+    homes = [pool for pool in pools for _ in range(pool.replicas)]
+    requests = workload.request_log()
+    logs = [StepLog(number, pool.engine.speculation != "none") for number, pool in enumerate(homes)]
+    run = _Run(homes, workload, requests, ROUTERS[router](), horizon_ns)
     observer = run.react if run.observed else None
-    run.replicas = [make(number, requests, logs[number], observer) for number in range(replicas)]
+    run.replicas = [make(number, pool, requests, logs[number], observer) for number, pool in enumerate(homes)]
     try:
         run.go()
     except LivelockError as error:
         raise InputError(f"engine: {error}") from error
-    return gather(requests, logs, workload.tenant, workload.session, workload.tenants, {})
+    return workload.records(requests, logs, {} if len(pools) == 1 else {"pools": [pool.replicas for pool in pools]})
 
 
 class _Run:
-    """State of one run: the environment, the replicas, and who is to be told what."""
+    """State of one run: the environment, the replicas, and who is to be told what.
+
+    homes: the pool of each replica.
+    """
 
     def __init__(
-        self, engine: EngineConfig, workload: Workload, requests: RequestLog, router: Router, horizon_ns: int | None
+        self,
+        homes: Sequence[Pool],
+        workload: Workload,
+        requests: RequestLog,
+        router: Router,
+        horizon_ns: int | None,
     ) -> None:
-        self.engine = engine
+        self.homes = homes
         self.workload = workload
         self.requests = requests
         self.router = router
@@ -143,7 +182,8 @@ class _Run:
         self.starting: set[AnyReplica] = set()  # at the end of this instant
         self.clients = Clients(workload)
         self.observed = self.clients.react
-        self.fits = engine.fits(workload.prompt_tokens, workload.max_tokens).tolist()
+        of_pool = {id(p): p.engine.fits(workload.prompt_tokens, workload.max_tokens).tolist() for p in homes}
+        self.fits: list[list[bool]] = [of_pool[id(pool)] for pool in homes]  # by replica, then by request
         self.on_arrival: list[Callable[[Event], None]] = []
 
     def go(self) -> None:
@@ -184,7 +224,7 @@ class _Run:
 
     def _open_loop(self, rows: NDArray[np.int64]) -> None:
         """Sends requests `rows`, in order, when nobody reacts to finishes: without any other event no heap is needed."""
-        fits = self.fits
+        fits = self.fits[0]
         only = self.replicas[0] if len(self.replicas) == 1 else None
         for request in self.workload.requests(rows):
             now = request.arrival_ns
@@ -200,16 +240,20 @@ class _Run:
 
     def route(self, request: Request, now: int) -> None:
         """A request that was sent now is rejected for good, or goes to a replica."""
-        if not self.fits[request.index]:
-            self._reject(request, now)
+        row = request.index % len(self.workload)
+        if not any(fits[row] for fits in self.fits):
+            self._reject(request, now, 0)
             return
-        if len(self.replicas) == 1:
-            chosen = self.replicas[0]
-        else:
+        number = 0
+        if len(self.replicas) > 1:
             if self.router.reads_state:
                 for replica in self.replicas:
                     replica.advance(now)
-            chosen = self.replicas[self.router.choose(request, self.replicas)]
+            number = self.router.choose(request, self.replicas)
+            if not self.fits[number][row]:
+                self._reject(request, now, number)
+                return
+        chosen = self.replicas[number]
         chosen.advance(now)
         if self.observed:
             if chosen.ends is None:
@@ -218,8 +262,9 @@ class _Run:
                 self._end_later(chosen)
         chosen.submit(request, now)
 
-    def _reject(self, request: Request, now: int) -> None:
-        reason = self.engine.why_it_can_never_run(request.prompt_tokens, request.max_tokens)
+    def _reject(self, request: Request, now: int, number: int) -> None:
+        """Replica `number` could never run it."""
+        reason = self.homes[number].engine.why_it_can_never_run(request.prompt_tokens, request.max_tokens)
         self.requests.reject(request, str(reason), now)
         self._send_later(self.clients.gave_up(now))
 

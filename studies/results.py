@@ -17,7 +17,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from scenarios.errors import InputError, one_message
 from scenarios.workload import Workload
-from serving.records import DRAFT_COLUMNS, REQUEST_COLUMNS, STEP_COLUMNS, STEP_DRAFT_COLUMNS, Records
+from serving.records import (
+    DRAFT_COLUMNS,
+    LATER_REQUEST_COLUMNS,
+    REQUEST_COLUMNS,
+    STEP_COLUMNS,
+    STEP_DRAFT_COLUMNS,
+    Records,
+)
 from studies.limits import NOT_MODELLED
 
 if TYPE_CHECKING:
@@ -43,6 +50,8 @@ WORKLOAD_COLUMNS = (
     "follows",
     "think_ns",
 )
+OPTIONAL_WORKLOAD_COLUMNS = ("service_class", "predicted_tokens", "ttft_ns", "difficulty")
+WORKLOAD_FACTS = ("tenants", "classes", "class_slo", "concurrency", "tries", "source")
 
 
 class _Info(BaseModel):
@@ -176,6 +185,8 @@ def _write(run: Run, part: Path, extra: Mapping[str, Any]) -> None:
 
     r = run.records
     requests = {name: r.requests[name] for name in REQUEST_COLUMNS} | {"tenant": r.tenant, "session": r.session}
+    if r.service_class is not None:
+        requests["service_class"] = r.service_class
     steps = {name: r.steps[name] for name in STEP_COLUMNS}
     for file, columns in (("requests", requests), ("steps", steps)):
         # Counters and times: differences are half as large as what dictionaries make of them, and quicker.
@@ -192,6 +203,7 @@ def _write(run: Run, part: Path, extra: Mapping[str, Any]) -> None:
         _write_workload(run.workload, part)
     (part / "scenario.yaml").write_text(run.scenario_yaml, encoding="utf-8", errors="replace")
     info = {"format_version": FORMAT_VERSION, **run.info, "tenants": list(r.tenants), "records": r.info}
+    info |= {"classes": list(r.classes), "first_tries": r.first_tries}
     (part / "run.json").write_text(dumps(info) + "\n", encoding="utf-8")
     (part / "result.json").write_text(dumps({**document(run), **extra}) + "\n", encoding="utf-8")
 
@@ -201,14 +213,20 @@ def _write_workload(workload: Workload, part: Path) -> None:
     import pyarrow.parquet as pq
 
     columns: dict[str, Any] = {name: getattr(workload, name) for name in WORKLOAD_COLUMNS}
+    for name in OPTIONAL_WORKLOAD_COLUMNS:
+        if (column := getattr(workload, name)) is not None:
+            columns[name] = column
     if workload.segment_offset is not None:
         columns["segments"] = np.diff(workload.segment_offset)
         # Only equality of keys matters: those that are not text already are written as text.
         keys = [key if isinstance(key, str) else f"#{key!r}" for key in workload.segment_keys]
-        segments = pa.table({"key": pa.array(keys).dictionary_encode(), "tokens": workload.segment_tokens})
+        described = {"key": pa.array(keys).dictionary_encode(), "tokens": workload.segment_tokens}
+        if workload.segment_role is not None:
+            described["role"] = workload.segment_role
+        segments = pa.table(described)
         pq.write_table(segments, part / "segments.parquet", compression="zstd")
-    about = {"tenants": list(workload.tenants), "concurrency": workload.concurrency, "source": workload.source}
-    table = pa.table(columns).replace_schema_metadata({"servetwin": json.dumps(about)})
+    about = {name: getattr(workload, name) for name in WORKLOAD_FACTS}
+    table = pa.table(columns).replace_schema_metadata({"servetwin": json.dumps(about, default=_plain)})
     pq.write_table(table, part / "workload.parquet", compression="zstd")
 
 
@@ -226,11 +244,13 @@ def load_workload(folder: Path | str) -> Workload:
         table = pq.read_table(folder / "workload.parquet")
         about = json.loads(table.schema.metadata[b"servetwin"])
         columns = {name: table[name].to_numpy() for name in WORKLOAD_COLUMNS}
-        offset = keys = tokens = None
+        columns |= {name: table[name].to_numpy() for name in OPTIONAL_WORKLOAD_COLUMNS if name in table.column_names}
+        offset = keys = tokens = role = None
         if "segments" in table.column_names:
             offset = np.concatenate([[0], np.cumsum(table["segments"].to_numpy())]).astype(np.int64)
             segments = pq.read_table(folder / "segments.parquet")
             keys, tokens = segments["key"].to_pylist(), segments["tokens"].to_numpy()
+            role = segments["role"].to_numpy() if "role" in segments.column_names else None
     except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as error:
         raise InputError(f"{folder}: its workload cannot be read: {str(error).splitlines()[0]}") from None
     return Workload(
@@ -241,6 +261,10 @@ def load_workload(folder: Path | str) -> Workload:
         segment_keys=keys or (),
         segment_tokens=tokens,
         source=about["source"],
+        segment_role=role,
+        classes=tuple(about.get("classes", ("default",))),
+        class_slo=tuple(about.get("class_slo", ())),
+        tries=about.get("tries", 1),
     )
 
 
@@ -286,6 +310,8 @@ def load(folder: Path | str) -> Run:
     requests, steps, events = (table(f"{name}.parquet") for name in ("requests", "steps", "events"))
     for column in STEP_DRAFT_COLUMNS:  # results of before there were drafts
         steps.setdefault(column, np.zeros(len(steps.get("step", ())), dtype=np.int64))
+    for column, absent in LATER_REQUEST_COLUMNS.items():
+        requests.setdefault(column, np.full(len(requests.get("status", ())), absent, dtype=np.int64))
     speculates = (folder / "drafts.parquet").is_file()
     drafts = table("drafts.parquet") if speculates else {name: np.empty(0, dtype=np.int64) for name in DRAFT_COLUMNS}
     for name, columns, wanted in (
@@ -310,6 +336,9 @@ def load(folder: Path | str) -> Run:
         tuple(info.pop("tenants")),
         info.pop("records"),
         np.column_stack([drafts[name] for name in DRAFT_COLUMNS]).astype(np.int64),
+        requests.get("service_class"),
+        tuple(info.pop("classes", ("default",))),
+        info.pop("first_tries", None),
     )
     summary = document("result.json")
     for key in ("completed", "duration", "refused"):
