@@ -1,0 +1,1 @@
+"""Ablations that come with servetwin: a policy, switched, and what should follow."""

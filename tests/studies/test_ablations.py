@@ -1,0 +1,67 @@
+"""Every shipped ablation moves the outcome as it should; files that cannot be run are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scenarios.errors import InputError
+from studies import ablations
+
+TEXT = """
+question: Does it run?
+because: It is the smallest there is.
+base: demo
+variants: {a: [], b: [workload.requests=20]}
+expect: [{metric: completed, lower: b, than: a}]
+"""
+
+
+@pytest.mark.parametrize("name", ablations.names())
+def test_the_outcome_moves_as_expected(name: str) -> None:
+    found = ablations.run(name)
+    assert found.holds, found.to_dict()
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "mine.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_a_file_of_ones_own_is_run(tmp_path: Path) -> None:
+    found = ablations.run(write(tmp_path, TEXT))
+    assert found.holds
+    assert found.to_dict()["expectations"][0]["b"] == 20
+
+
+def test_an_expectation_that_does_not_hold_is_told(tmp_path: Path) -> None:
+    assert not ablations.run(write(tmp_path, TEXT.replace("lower", "higher"))).holds
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("than: a", "than: c"), "expect[0].than: unknown variant 'c'"),
+        (("base: demo", ""), "scenario: needs a scenario or a base"),
+        (("metric: completed", "metric: completd"), "did you mean 'completed'"),
+        (("lower: b", "lower: b, higher: a"), "expect[0].lower: needs lower or higher, and not both"),
+        (("workload.requests=20", "workload.requets=20"), "workload.requets"),
+        (("metric: completed,", "metric: mean_ttft_ms, of_class: gold,"), "unknown class 'gold'"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+    with pytest.raises(InputError) as refused:
+        ablations.run(write(tmp_path, TEXT.replace(*change)))
+    assert message in str(refused.value)
+
+
+def test_a_name_that_is_not_shipped_is_answered_with_the_nearest() -> None:
+    with pytest.raises(InputError, match="did you mean 'prefix_cache'"):
+        ablations.read("prefix_cach")
+
+
+def test_without_a_small_form_nothing_is_executed(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="execution: is missing"):
+        ablations.run(write(tmp_path, TEXT), device="cpu")
