@@ -14,8 +14,9 @@ from scenarios.arrivals import ClosedLoop, draw_pauses
 from scenarios.errors import InputError
 from scenarios.prompts import Sessions
 from scenarios.recorded import to_workload
-from scenarios.schema import Scenario, WorkloadSpec
+from scenarios.schema import Scenario
 from scenarios.workload import Workload
+from scenarios.workload_spec import WorkloadSpec
 
 Ints = NDArray[np.int64]
 
