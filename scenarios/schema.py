@@ -2,76 +2,26 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import (
-    BeforeValidator,
     Field,
-    PlainSerializer,
-    SerializationInfo,
-    ValidationInfo,
-    WithJsonSchema,
     field_validator,
     model_validator,
 )
 
-from scenarios import hardware as hardware_catalog
-from scenarios import models as model_catalog
+from scenarios.cost import Cost
 from scenarios.engine import LATER_FIELDS, Engine
-from scenarios.errors import check_keys, check_name, misplaced
-from scenarios.fields import PositiveDuration, Section, digest, wants_digest
-from scenarios.hardware import HardwareSpec
-from scenarios.hf_config import read_config
-from scenarios.models import ModelSpec
+from scenarios.errors import check_name
+from scenarios.fields import PositiveDuration, Section
 from scenarios.objectives import ObjectiveText, Slo
+from scenarios.sheets import Hardware, Model
 from scenarios.workload_spec import WorkloadSpec, check_fixed_lengths
 from serving.config import EngineConfig
 from serving.routing import ROUTERS
-
-
-def _model(value: Any, info: ValidationInfo) -> Any:
-    if isinstance(value, str):
-        path = Path((info.context or {}).get("base") or ".") / value
-        if value.endswith(".json") or path.is_dir():
-            return read_config(path)
-        return model_catalog.model(value)
-    if isinstance(value, Mapping):
-        check_keys(value, [field.name for field in dataclasses.fields(ModelSpec)])
-    return value
-
-
-def _hardware(value: Any) -> Any:
-    if isinstance(value, str):
-        return hardware_catalog.hardware(value)
-    if isinstance(value, Mapping):
-        fields = [field.name for field in dataclasses.fields(HardwareSpec)]
-        check_keys(value, ["base", *fields])
-        if "base" in value:
-            if not isinstance(value["base"], str):
-                raise misplaced(f"found {value['base']!r}, but the name of a catalog sheet is needed", "base")
-            base = hardware_catalog.hardware(value["base"])
-            sheet = {name: getattr(base, name) for name in fields} | {"name": f"{base.name} changed"}
-            return sheet | {name: given for name, given in value.items() if name != "base"}
-    return value
-
-
-def _name_or_sheet(spec: ModelSpec | HardwareSpec, info: SerializationInfo) -> str | dict[str, Any]:
-    """A catalog entry by its name; anything else, and what is hashed, in full."""
-    catalog: Mapping[str, object] = model_catalog.CATALOG if isinstance(spec, ModelSpec) else hardware_catalog.CATALOG
-    if catalog.get(spec.name) == spec and not wants_digest(info):
-        return spec.name
-    return {name: value for name, value in dataclasses.asdict(spec).items() if value is not None}
-
-
-def _named_or_sheet_schema(catalog: Mapping[str, object], what: str) -> WithJsonSchema:
-    return WithJsonSchema(
-        {"anyOf": [{"enum": list(catalog)}, {"type": "string"}, {"type": "object"}], "description": what}
-    )
 
 
 class Prices(Section):
@@ -80,67 +30,14 @@ class Prices(Section):
     gpu_hour: float = Field(default=0.0, ge=0)
 
 
-def _profile_or_digest(profile: str | None, info: SerializationInfo) -> str | None:
-    return digest(profile) if profile and wants_digest(info) and Path(profile).is_file() else profile
-
-
-class Cost(Section):
-    """Where step durations come from: `roofline` (sheet and architecture) or a measured `profile` (a path, the name of
-    a shipped one, or `auto` for the shipped one that fits). Naming a profile is enough: `cost: {profile: mine.json}`.
-
-    noise: steps take more or less than the profile says, as they did where it was measured: for percentiles, not only means.
-    """
-
-    source: Literal["roofline", "profile"] = "roofline"
-    profile: Annotated[str | None, PlainSerializer(_profile_or_digest)] = None
-    noise: bool = False
-
-    @model_validator(mode="before")
-    @classmethod
-    def _profile_is_a_source(cls, given: Any) -> Any:
-        if isinstance(given, Mapping) and given.get("profile") is not None and "source" not in given:
-            return {**given, "source": "profile"}
-        return given
-
-    @field_validator("profile")
-    @classmethod
-    def _beside(cls, profile: str | None, info: ValidationInfo) -> str | None:
-        base = (info.context or {}).get("base")
-        if profile and base is not None and (base / profile).is_file():
-            return str(base / profile)
-        if profile and profile.endswith(".json") and not Path(profile).is_file():
-            raise ValueError(f"there is no file {profile}")
-        return profile
-
-    @model_validator(mode="after")
-    def _has_profile(self) -> Cost:
-        if self.source == "profile" and not self.profile:
-            raise misplaced("is required and missing where source is profile", "profile")
-        if self.source == "roofline" and self.profile:
-            raise misplaced("found roofline beside a profile; leave one of them out", "source")
-        if self.source == "roofline" and self.noise:
-            raise misplaced("found true, but a roofline has no residuals; name a profile beside it", "noise")
-        return self
-
-
 class Scenario(Section):
     """All of it. Build one with `scenarios.load`, or from Python with `Scenario.model_validate(mapping)`."""
 
     schema_version: Literal[1] = 1
     name: str = "unnamed"
     description: str = ""
-    model: Annotated[
-        ModelSpec,
-        BeforeValidator(_model),
-        PlainSerializer(_name_or_sheet),
-        _named_or_sheet_schema(model_catalog.CATALOG, "Name, path of a Hugging Face config.json, or dimensions."),
-    ]
-    hardware: Annotated[
-        HardwareSpec,
-        BeforeValidator(_hardware),
-        PlainSerializer(_name_or_sheet),
-        _named_or_sheet_schema(hardware_catalog.CATALOG, "Name, or a sheet; `base` starts from a named one."),
-    ]
+    model: Model
+    hardware: Hardware
     engine: Engine = Engine()
     replicas: int = Field(default=1, ge=1)
     router: str = "round_robin"

@@ -14,8 +14,9 @@ from calibration.measured.overhead import Overhead, fit_overhead, with_host_time
 from calibration.measured.run import MeasuredRun
 from calibration.measured.source import MeasuredSource, Steps, load_source
 from calibration.step_log import read_iterations
+from scenarios.cost import Cost
 from scenarios.errors import InputError, unknown
-from scenarios.schema import Cost, Scenario
+from scenarios.schema import Scenario
 from scenarios.trace_options import TimeUnit
 from sim.cost import CostModel
 from sim.profiles import AnyProfile, load_profile
