@@ -25,6 +25,10 @@ class Clients:
         self._followers: dict[int, list[int]] = {}
         for row in np.flatnonzero(workload.follows >= 0).tolist():
             self._followers.setdefault(int(workload.follows[row]), []).append(row)
+        self._awaited: dict[int, int] = {}  # answers that rows with several predecessors still wait for
+        for row, other in () if workload.joins is None else workload.joins.tolist():
+            self._followers.setdefault(other, []).append(row)
+            self._awaited[row] = self._awaited.get(row, 1) + 1
         # A closed loop sends them one by one as its clients become free.
         self._next: Iterator[int] = iter(self.opening.tolist())
 
@@ -42,8 +46,15 @@ class Clients:
     def answered(self, row: int, now: int) -> Sends:
         """The answer to `row` is complete at `now`: later turns follow it, and a closed loop's client goes on."""
         think_ns = self.workload.think_ns
-        turns = [(turn, now + int(think_ns[turn])) for turn in self._followers.pop(row, ())]
+        turns = [(turn, now + int(think_ns[turn])) for turn in self._followers.pop(row, ()) if self._free(turn)]
         return turns + self.gave_up(now)
+
+    def _free(self, turn: int) -> bool:
+        """One of the answers that `turn` waits for is there: whether it was the last."""
+        if turn not in self._awaited:
+            return True
+        self._awaited[turn] -= 1
+        return not self._awaited[turn]
 
     def gave_up(self, now: int) -> Sends:
         """A request ended without an answer: no turn follows it, but a closed loop's client goes on."""

@@ -38,6 +38,8 @@ class Workload:
     tenant: int64 `(n,)`, index into `tenants`. session: int64 `(n,)`, -1 for none.
     follows: int64 `(n,)`: the request whose finish this one waits for (the previous turn), -1 for none;
         it is sent `think_ns` later. If that one does not finish, this one is never sent.
+    joins: int64 `(m, 2)`, pairs (request, another one whose finish it waits for): it is sent `think_ns` after the last of all, as an
+        agent goes on when all its sub-agents are done. None where nobody waits for more than one.
     concurrency: closed loop: so many clients, each sends the next row (without `follows`) when its last one has ended;
         None for an open loop. `think_ns` then is the pause between.
     segment_offset: int64 `(n + 1,)`, segments of request i are keys/tokens [offset[i], offset[i + 1]);
@@ -74,6 +76,7 @@ class Workload:
     ttft_ns: NDArray[np.int64] | None = None
     difficulty: NDArray[np.float64] | None = None
     tries: int = 1
+    joins: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.prompt_tokens)

@@ -153,11 +153,18 @@ def workloads(draw: st.DrawFn, room: int, loops: tuple[str, ...] = ("open", "clo
         session=np.full(n, -1, dtype=np.int64),
         follows=follows.astype(np.int64),
         think_ns=rng.integers(0, 5, n) * 500 * MICROSECOND,
+        joins=_joins(follows, np.random.default_rng(n)) if loop == "sessions" else None,
         concurrency=draw(st.integers(1, 8)) if loop == "closed" else None,
         segment_offset=np.cumsum([0, *(len(p) for p in prompts)]).astype(np.int64),
         segment_keys=[key for p in prompts for key, _ in p],
         segment_tokens=np.array([k for p in prompts for _, k in p], dtype=np.int64),
     )
+
+
+def _joins(follows: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64] | None:
+    """Some turns wait for a second answer besides that of the turn before, as an agent does for its sub-agents."""
+    pairs = [(i, int(rng.integers(0, i - 1))) for i in range(2, len(follows)) if follows[i] >= 0 and rng.random() < 0.2]
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2) if pairs else None
 
 
 def _prompts(
