@@ -2,6 +2,8 @@
 
 Rules (vLLM V1): blocks are shared by reference count; a full block is found again by the hash of its text and of all text
 before it; free blocks wait in one queue and keep their hash until somebody takes them from its head.
+
+Two things beyond: a block that is evicted may move to a tier in the host's memory, and blocks of pinned text are never evicted.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from hashlib import blake2b
 
+from serving.host_memory import CacheTier
 from serving.request import Request, Segment
 
 _OPEN_END = 1 << 62  # the answer grows: its segment has no end yet
@@ -51,9 +54,21 @@ class BlockHashes:
 
 
 class BlockPool:
-    """`usable` blocks with ids 1..usable (id 0 is the null block, never handed out)."""
+    """`usable` blocks with ids 1..usable (id 0 is the null block, never handed out).
 
-    def __init__(self, usable: int, block_size: int, enable_prefix_caching: bool = True) -> None:
+    Args:
+        tier: where evicted blocks go, if anywhere. A hit there is a negative number: -1 for the first block of the text.
+        pinned: `(content key, tokens)`: whole blocks of these texts at the start of a prompt leave the free queue for good.
+    """
+
+    def __init__(
+        self,
+        usable: int,
+        block_size: int,
+        enable_prefix_caching: bool = True,
+        tier: CacheTier | None = None,
+        pinned: Sequence[tuple[str, int]] = (),
+    ) -> None:
         self.usable = usable
         self.block_size = block_size
         self.caching = enable_prefix_caching
@@ -61,10 +76,16 @@ class BlockPool:
         self.references = [0] * (usable + 1)
         self.hash_of: list[bytes | None] = [None] * (usable + 1)
         self.cached: dict[bytes, dict[int, None]] = {}  # blocks of equal text, the one published first leads
+        self.tier = tier
+        self.pinned_text: set[bytes] = set()
+        for key, tokens in pinned:
+            text = BlockHashes(Request(-1, ((key, tokens),), 1), block_size)
+            self.pinned_text.update(text.first(tokens // block_size))
+        self.pinned: dict[bytes, int] = {}  # by text, blocks that nobody owns and nobody else gets
 
     @property
     def free_blocks(self) -> int:
-        """Blocks that nobody owns, cached ones included."""
+        """Blocks that nobody owns, cached ones included, pinned ones not."""
         return len(self.queue)
 
     def find_prefix(self, request: Request) -> list[int]:
@@ -73,15 +94,25 @@ class BlockPool:
         if self.caching:
             for key in self._hashes(request).first((request.num_tokens - 1) // self.block_size):
                 blocks = self.cached.get(key)
-                if blocks is None:
+                if blocks is not None:
+                    hits.append(next(iter(blocks)))
+                elif self.tier is not None and key in self.tier:
+                    hits.append(-1 - len(hits))
+                else:
                     break
-                hits.append(next(iter(blocks)))
         return hits
+
+    def lead(self, request: Request, tokens: int) -> bytes | None:
+        """A name of the blocks of its first `tokens` tokens, equal for equal texts; None if it has no such full blocks."""
+        blocks = -(-tokens // self.block_size)
+        if not self.caching or blocks > request.num_tokens // self.block_size:
+            return None
+        return self._hashes(request).first(blocks)[-1]
 
     def blocks_needed(self, request: Request, tokens: int, hits: Sequence[int] = ()) -> int:
         """Blocks that leave the free queue if `request` is to hold `tokens` tokens, `hits` first."""
         new = -(-tokens // self.block_size) - len(request.blocks) - len(hits)
-        return max(new, 0) + sum(self.references[block] == 0 for block in hits)
+        return max(new, 0) + sum(self._is_free(block) for block in hits)
 
     def allocate(self, request: Request, tokens: int, hits: Sequence[int] = ()) -> bool:
         """Gives `request` the blocks for `tokens` tokens, or changes nothing and returns False."""
@@ -90,14 +121,28 @@ class BlockPool:
         if self.blocks_needed(request, tokens, hits) > len(self.queue):
             return False
         for block in hits:
-            self._take(block)
-        request.blocks.extend(hits)
+            if block >= 0:
+                self._take(block)
+        if self.tier is not None and min(hits, default=0) < 0:
+            self._fetch(request, self.tier, hits)
+        else:
+            request.blocks.extend(hits)
         for _ in range(-(-tokens // self.block_size) - len(request.blocks)):
-            block = next(iter(self.queue))
-            self._forget(block)
-            self._take(block)
-            request.blocks.append(block)
+            request.blocks.append(self._new_block())
         return True
+
+    def _fetch(self, request: Request, tier: CacheTier, hits: Sequence[int]) -> None:
+        """Gives `request` its hits, those in the tier as new blocks into which they are copied."""
+        hashes = self._hashes(request).first(len(hits))
+        fetched = [(i, hashes[i]) for i, block in enumerate(hits) if block < 0]
+        tier.held = {key for _, key in fetched}  # what is evicted for them must not push them out
+        request.blocks.extend(block if block >= 0 else self._new_block() for block in hits)
+        tier.held = set()
+        into = [request.blocks[i] for i, _ in fetched]
+        for block, (_, key) in zip(into, fetched, strict=True):
+            self.hash_of[block] = key
+            self.cached[key] = {block: None}
+        tier.fetch([key for _, key in fetched], into)
 
     def publish(self, request: Request, tokens: int) -> None:
         """Makes full blocks of the first `tokens` tokens findable, also those that this very step computes: a layer
@@ -124,7 +169,7 @@ class BlockPool:
         plain = []
         for block in reversed(request.blocks):
             self.references[block] -= 1
-            if self.references[block] == 0:
+            if self.references[block] == 0 and not self._pin(block):
                 self.queue[block] = None
                 if self.hash_of[block] is None:
                     plain.append(block)
@@ -138,10 +183,34 @@ class BlockPool:
             hashes = request.text = BlockHashes(request, self.block_size)
         return hashes
 
+    def _is_free(self, block: int) -> bool:
+        """Whether a hit takes a block from the free queue: one that nobody owns, or a new one for what is in the tier."""
+        if block < 0:
+            return True
+        return self.references[block] == 0 and block in self.queue
+
+    def _pin(self, block: int) -> bool:
+        """Whether the block, which nobody owns any more, is kept from everybody: the first with a pinned text is."""
+        key = self.hash_of[block]
+        if key is None or key not in self.pinned_text or key in self.pinned:
+            return False
+        self.pinned[key] = block
+        return True
+
     def _take(self, block: int) -> None:
         if self.references[block] == 0:
-            del self.queue[block]
+            key = self.hash_of[block]
+            if key is not None and self.pinned.get(key) == block:
+                del self.pinned[key]
+            else:
+                del self.queue[block]
         self.references[block] += 1
+
+    def _new_block(self) -> int:
+        block = next(iter(self.queue))
+        self._forget(block)
+        self._take(block)
+        return block
 
     def _forget(self, block: int) -> None:
         key = self.hash_of[block]
@@ -151,3 +220,5 @@ class BlockPool:
             del blocks[block]
             if not blocks:
                 del self.cached[key]
+                if self.tier is not None:
+                    self.tier.put(key, block)

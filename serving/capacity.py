@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from serving.config import EngineConfig
-from serving.policies import ORDERS
+from serving.policies import Order
 from serving.request import Request
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 class MaxUtilization:
     """vLLM: admit what memory holds now. When it runs out the worst of the queue order is preempted; it returns first."""
 
-    def __init__(self, config: EngineConfig) -> None:
+    def __init__(self, config: EngineConfig, order: Order) -> None:
         self.config = config
-        self.order = ORDERS[config.policy]
+        self.order = order
 
     def room_for(self, request: Request, takes: int) -> int:
         """Tokens that must have room for `request` to be admitted, which will take blocks for `takes` of them."""
@@ -75,8 +75,8 @@ class NewTokenRatio(MaxUtilization):
 
     FIRST, LAST, STEPS, GRACE, HORIZON = 0.7, 0.14, 600, 20, 4096
 
-    def __init__(self, config: EngineConfig) -> None:
-        super().__init__(config)
+    def __init__(self, config: EngineConfig, order: Order) -> None:
+        super().__init__(config, order)
         self.first = min(1.0, self.FIRST * config.schedule_conservativeness)
         self.least = self.first * self.LAST
         self.ratio = self.first
@@ -116,7 +116,7 @@ class NewTokenRatio(MaxUtilization):
         return min(max(request.max_tokens - request.num_outputs, 0), self.HORIZON)
 
 
-CAPACITIES: dict[str, Callable[[EngineConfig], MaxUtilization]] = {
+CAPACITIES: dict[str, Callable[[EngineConfig, Order], MaxUtilization]] = {
     "max_utilization": MaxUtilization,
     "guaranteed_no_evict": GuaranteedNoEvict,
     "new_token_ratio": NewTokenRatio,

@@ -10,13 +10,14 @@ from bisect import insort
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any
 
 from serving.batching import BATCHINGS, Batching
 from serving.block_pool import BlockPool
 from serving.capacity import CAPACITIES
 from serving.config import EngineConfig
+from serving.host_memory import HostMemory
 from serving.plan import Admission, Scheduled, StepPlan, StepShape
 from serving.policies import ORDERS
 from serving.request import Request, Status
@@ -56,7 +57,7 @@ class WaitingQueue:
 
     def __init__(self, key: Callable[[Request], Any] | None) -> None:
         self.key = key
-        self.requests: deque[Request] | list[Request] = deque() if key is None else []
+        self.requests: list[Request] = []
 
     def add(self, request: Request) -> None:
         if self.key is None:
@@ -71,8 +72,8 @@ class WaitingQueue:
         else:
             insort(self.requests, request, key=self.key)
 
-    def pop(self) -> Request:
-        return self.requests.popleft() if isinstance(self.requests, deque) else self.requests.pop(0)
+    def pop(self, position: int) -> Request:
+        return self.requests.pop(position)
 
 
 class Scheduler:
@@ -86,17 +87,26 @@ class Scheduler:
 
     def __init__(self, config: EngineConfig) -> None:
         self.config = config
-        self.order = ORDERS[config.policy]
-        self.capacity = CAPACITIES[config.capacity_scheduler_policy](config)
+        self.order = ORDERS[config.policy]()
+        self.capacity = CAPACITIES[config.capacity_scheduler_policy](config, self.order)
         self.batching: Batching = BATCHINGS[config.batching]()
-        self.pool = BlockPool(config.usable_blocks, config.block_size, config.enable_prefix_caching)
+        self.host = HostMemory(config.swap_blocks, config.offload_blocks)
+        self.pool = BlockPool(
+            config.usable_blocks,
+            config.block_size,
+            config.enable_prefix_caching,
+            self.host.tier,
+            config.pinned_prefixes,
+        )
         self.running: list[Request] = []
         self.queue = WaitingQueue(self.order.key)
+        self.swapped: deque[Request] = deque()  # the last one out first
         self.prefix = PrefixStats()
         self.speculation = Speculation(config)
         self.step = 0
         self.barren_preemptions = 0  # since the last token
         # of the step being decided
+        self.now_ns = 0
         self.budget = 0
         self.chunk_limit = 0
         self.scheduled: list[Scheduled] = []
@@ -104,7 +114,7 @@ class Scheduler:
         self.preempted: list[Request] = []
 
     @property
-    def waiting(self) -> deque[Request] | list[Request]:
+    def waiting(self) -> list[Request]:
         return self.queue.requests
 
     @property
@@ -113,15 +123,17 @@ class Scheduler:
 
     @property
     def has_work(self) -> bool:
-        return bool(self.running or self.queue.requests)
+        return bool(self.running or self.queue.requests or self.swapped)
 
     def add(self, request: Request) -> None:
         request.status = Status.WAITING
         request.drafts = request.placeholders = 0
         request.prefilling = True
         request.text = None
+        request.host_slots = []
         self.pool.open(request)
         self.queue.add(request)
+        self.order.added(request)
 
     def abort(self, request: Request) -> bool:
         """Ends a request wherever it is and frees its blocks; False if it had ended or never came."""
@@ -130,6 +142,8 @@ class Scheduler:
             self.pool.free(request)
         elif request in self.queue.requests:
             self.queue.requests.remove(request)
+        elif request in self.swapped:
+            self._forget_swapped(request)
         else:
             return False
         request.status = Status.ABORTED
@@ -138,8 +152,9 @@ class Scheduler:
     def schedule(self, now_ns: int = 0) -> StepPlan:
         """Decides the next step. The plan is empty when nothing can run."""
         config = self.config
+        self.now_ns = now_ns
         self.budget = config.max_num_batched_tokens
-        alone = len(self.running) + len(self.waiting) <= 1
+        alone = len(self.running) + len(self.waiting) + len(self.swapped) <= 1
         self.chunk_limit = 0 if alone else config.long_prefill_token_threshold
         self.scheduled, self.admitted, self.preempted = [], [], []
         self.batching(self)
@@ -153,9 +168,10 @@ class Scheduler:
             admitted=self.admitted,
             preempted=self.preempted,
             running=len(self.running),
-            waiting=len(self.waiting),
+            waiting=len(self.waiting) + len(self.swapped),
             free_blocks=self.pool.free_blocks,
             propose=self.speculation.wanted(len(self.running)),
+            moves=self.host.take_moves() if self.scheduled else (),
         )
         for row in self.scheduled:
             self._count_as_computed(row, plan.propose)
@@ -187,13 +203,41 @@ class Scheduler:
             self._schedule(request, n)
             i += 1
 
+    def bring_back(self) -> None:
+        """Swapped-out requests run on, the last one out first, while budget, sequences and blocks allow."""
+        config, pool, slots = self.config, self.pool, self.speculation.input_slots
+        while self.swapped and self.budget > slots and len(self.running) < config.max_num_seqs:
+            request = self.swapped[0]
+            kept = -(-request.computed // config.block_size)
+            # What the device still has of it need not be copied.
+            hits = [*takewhile(lambda block: block >= 0, pool.find_prefix(request))][: request.computed // config.block_size]
+            n = min(self._cut(request.num_tokens - request.computed), self.budget - slots)
+            takes = self._held(request.computed + n)
+            kept_free = config.watermark_blocks if self.running else 0
+            if pool.blocks_needed(request, self.capacity.room_for(request, takes), hits) + kept_free > pool.free_blocks:
+                return
+            self.swapped.popleft()
+            pool.open(request, hits)
+            pool.allocate(request, takes, hits)
+            self.host.swap.bring_back(request, len(hits), kept)
+            request.status = Status.RUNNING
+            self.running.append(request)
+            self._schedule(request, n)
+
     def admit_waiting(self) -> None:
-        """Starts waiting requests, best first, until budget, sequences or blocks end; nobody overtakes the first."""
+        """Starts waiting requests, best first, until budget, sequences or blocks end; nobody overtakes the first, nor anybody
+        who is swapped out."""
+        if self.swapped:
+            return
         config, pool, slots = self.config, self.pool, self.speculation.input_slots
         anything_runs = bool(self.scheduled)
         decodes_alone = not any(row.request.prefilling for row in self.scheduled)
-        while self.waiting and self.budget > slots and len(self.running) < config.max_num_seqs:
-            request, budget = self.waiting[0], self.budget - slots
+        waiting, order = self.waiting, self.order
+        if waiting and self.budget > slots and len(self.running) < config.max_num_seqs:
+            order.prepare(waiting, pool, self.now_ns)
+        while waiting and self.budget > slots and len(self.running) < config.max_num_seqs:
+            first = order.first(waiting)
+            request, budget = waiting[first], self.budget - slots
             hits = pool.find_prefix(request)
             hit_tokens = len(hits) * config.block_size
             dummies = self.speculation.padding(request.num_tokens, hit_tokens, decodes_alone, anything_runs)
@@ -210,7 +254,7 @@ class Scheduler:
             kept_free = self.capacity.promised(self.running) + (config.watermark_blocks if self.running else 0)
             if pool.blocks_needed(request, room_for, hits) + kept_free > pool.free_blocks:
                 return
-            self.queue.pop()
+            self.queue.pop(first)
             resumed = request.status is Status.PREEMPTED
             pool.open(request, hits)
             pool.allocate(request, takes, hits)
@@ -222,6 +266,7 @@ class Scheduler:
                 self.prefix.count(request.num_tokens, hit_tokens, resumed)
             self.running.append(request)
             self.capacity.admitted(request)
+            order.admitted(request, resumed)
             self.admitted.append(Admission(request, hit_tokens, resumed))
             self._schedule(request, n)
 
@@ -264,20 +309,29 @@ class Scheduler:
         """The drafts that stand and one token more are out; rejected ones give back what was counted for them, but for their
         blocks. True if the request ends by it."""
         stop = request.stops_after(self.config.max_model_len)
-        request.num_outputs = min(request.num_outputs + stand + 1, stop)
-        if request.status is Status.RUNNING:  # else it was preempted meanwhile, and its KV is gone
+        before = request.num_outputs
+        request.num_outputs = min(before + stand + 1, stop)
+        if self.order.keeps_accounts:
+            self.order.delivered(request, request.num_outputs - before)
+        if request.status is Status.RUNNING or request.host_slots:  # else it was preempted, and its KV is gone
             request.computed -= drafts - stand
             if self.config.async_scheduling:
                 request.placeholders -= drafts + 1
-                if self.pool.caching:
+                if self.pool.caching and request.status is Status.RUNNING:
                     self.pool.publish(request, request.num_tokens - 1)  # the text of full blocks is known only now
         return request.num_outputs >= stop
 
     def _finish(self, request: Request) -> None:
-        if request.status is Status.PREEMPTED:  # its last token was in flight when it lost its blocks
+        if request.host_slots:  # its last token was in flight when it lost its blocks
+            self._forget_swapped(request)
+        elif request.status is Status.PREEMPTED:
             self.queue.requests.remove(request)
         self.pool.free(request)
         request.status = Status.FINISHED
+
+    def _forget_swapped(self, request: Request) -> None:
+        self.swapped.remove(request)
+        self.host.swap.drop(request)
 
     def _count_as_computed(self, row: Scheduled, propose: int) -> None:
         """The row will have run when the next step starts."""
@@ -321,14 +375,19 @@ class Scheduler:
         request.drafts = 0  # those that were cut are lost
 
     def _preempt(self, victim: Request) -> bool:
-        """Takes everything from `victim` but its answer so far. True if it had a row in this step already, whose budget then
-        comes back."""
+        """Takes all blocks from `victim`, and its KV unless that is swapped out. True if it had a row in this step already, whose
+        budget then comes back."""
         self.running.remove(victim)
+        swapped = self.host.swap.put(victim, -(-victim.computed // self.config.block_size))
         self.pool.free(victim)
-        victim.computed = victim.drafts = victim.placeholders = 0
+        victim.drafts = 0
         victim.status = Status.PREEMPTED
         victim.preemptions += 1
-        self.capacity.put_back(self.queue, victim)
+        if swapped:
+            self.swapped.appendleft(victim)
+        else:
+            victim.computed = victim.placeholders = 0
+            self.capacity.put_back(self.queue, victim)
         self.preempted.append(victim)
         for position, row in enumerate(self.scheduled):
             if row.request is victim:

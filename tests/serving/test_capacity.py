@@ -9,6 +9,7 @@ import pytest
 from serving.capacity import NewTokenRatio
 from serving.config import EngineConfig
 from serving.fast_scheduler import FastScheduler
+from serving.policies import Order
 from tests.serving.driver import Engine, on
 
 
@@ -81,7 +82,7 @@ def test_the_shortest_answer_is_retracted_to_the_end_of_the_queue(engine: Engine
 
 
 def test_the_expected_share_shrinks_with_decode_steps_and_is_estimated_anew() -> None:
-    policy = NewTokenRatio(EngineConfig(100, schedule_conservativeness=0.5))
+    policy = NewTokenRatio(EngineConfig(100, schedule_conservativeness=0.5), Order())
     assert policy.ratio == pytest.approx(0.35)
     running = [object()]
     for _ in range(600):
