@@ -1,7 +1,8 @@
 """Batching strategies: which of the scheduler's two passes make up a step.
 
 A strategy is called once a step with the scheduler. It may call `continue_running()` (one more chunk or token for
-requests that already hold blocks) and `admit_waiting()` (new ones, while budget, sequences and blocks allow).
+requests that already hold blocks), `bring_back()` (those that are swapped out) and `admit_waiting()` (new ones, while budget,
+sequences and blocks allow, once nobody is swapped out).
 To add one: write a class here and name it in `BATCHINGS`.
 """
 
@@ -31,8 +32,10 @@ class Chunked:
 
     def __call__(self, scheduler: Scheduler) -> None:
         scheduler.continue_running()
-        if not scheduler.preempted and not self._stay_back(scheduler):
-            scheduler.admit_waiting()
+        if not scheduler.preempted:
+            scheduler.bring_back()
+            if not self._stay_back(scheduler):
+                scheduler.admit_waiting()
 
     def _stay_back(self, scheduler: Scheduler) -> bool:
         config = scheduler.config
@@ -59,6 +62,8 @@ class PrefillFirst:
             scheduler.admit_waiting()
         if not scheduler.scheduled:
             scheduler.continue_running()
+            if not scheduler.preempted:
+                scheduler.bring_back()
 
 
 class Static:
@@ -72,6 +77,7 @@ class Static:
         if self.filling:
             scheduler.continue_running(prefills_only=True)
             if not scheduler.preempted:
+                scheduler.bring_back()
                 scheduler.admit_waiting()
         if not scheduler.scheduled:
             self.filling = False

@@ -36,6 +36,11 @@ class EngineConfig:
         schedule_conservativeness: factor on the answers that `new_token_ratio` expects.
         batch_wait_timeout_iters: steps that waiting prompts stay back beside decodes, so that more of them run together; 0: none.
         batch_wait_max_tokens_ratio: share of the budget from which on they stay back no longer.
+        preemption: `recompute` (a victim's KV is dropped) or `swap` (copied to the host and back; recomputed where the host has
+            no room).
+        swap_blocks: KV blocks that the host holds of swapped-out requests.
+        offload_blocks: KV blocks of the prefix cache's second tier in the host's memory, 0 for none.
+        pinned_prefixes: `(content key, tokens)`: whole blocks of these texts at the start of a prompt are never evicted.
     """
 
     num_gpu_blocks: int
@@ -59,11 +64,35 @@ class EngineConfig:
     schedule_conservativeness: float = 1.0
     batch_wait_timeout_iters: int = 0
     batch_wait_max_tokens_ratio: float = 0.0
+    preemption: str = "recompute"
+    swap_blocks: int = 0
+    offload_blocks: int = 0
+    pinned_prefixes: tuple[tuple[str, int], ...] = ()
 
     @property
     def usable_blocks(self) -> int:
         """Blocks that can hold tokens: all but the null block."""
         return self.num_gpu_blocks - 1
+
+    @property
+    def pinned_blocks(self) -> int:
+        """Most blocks that pinned prefixes keep from everybody else."""
+        return sum(tokens // self.block_size for _, tokens in self.pinned_prefixes)
+
+    @property
+    def blocks_for_anyone(self) -> int:
+        """Blocks that a single request can have beside all pinned ones."""
+        return self.usable_blocks - self.pinned_blocks
+
+    @property
+    def host_blocks(self) -> int:
+        """KV blocks in the host's memory."""
+        return self.swap_blocks + self.offload_blocks
+
+    @property
+    def plain_memory(self) -> bool:
+        """Whether KV is on the device alone and any cached block may be evicted."""
+        return self.preemption == "recompute" and not self.offload_blocks and not self.pinned_prefixes
 
     @property
     def watermark_blocks(self) -> int:
@@ -79,7 +108,7 @@ class EngineConfig:
     @property
     def memory_never_binds(self) -> bool:
         """Whether as many requests as may run fit with the longest answers there are: then every memory policy is the same."""
-        return self.max_num_seqs * -(-self.max_model_len // self.block_size) <= self.usable_blocks
+        return self.max_num_seqs * -(-self.max_model_len // self.block_size) <= self.blocks_for_anyone
 
     @property
     def admits_what_fits(self) -> bool:
@@ -104,9 +133,10 @@ class EngineConfig:
         tokens = min(prompt_tokens + max_tokens, self.max_model_len) - 1
         drafts = min(self.draft_room, self.max_model_len - tokens)
         blocks = -(-(tokens + drafts) // self.block_size)
-        if blocks > self.usable_blocks:
+        if blocks > self.blocks_for_anyone:
             held = f"{tokens} tokens and {drafts} drafts" if drafts else f"{tokens} tokens"
-            return f"{held} need {blocks} KV blocks of {self.block_size}, {self.usable_blocks} are usable"
+            pins = f" beside {self.pinned_blocks} pinned ones" if self.pinned_blocks else ""
+            return f"{held} need {blocks} KV blocks of {self.block_size}, {self.blocks_for_anyone} are usable{pins}"
         if self.capacity_scheduler_policy == "guaranteed_no_evict":
             tokens = prompt_tokens
         if not self.enable_chunked_prefill and tokens > self.largest_chunk:
@@ -122,7 +152,7 @@ class EngineConfig:
         tokens = np.minimum(prompt_tokens + max_tokens, self.max_model_len) - 1
         fits = (prompt_tokens >= 1) & (prompt_tokens < self.max_model_len)
         held = np.minimum(tokens + self.draft_room, self.max_model_len)
-        fits &= -(-held // self.block_size) <= self.usable_blocks
+        fits &= -(-held // self.block_size) <= self.blocks_for_anyone
         if not self.enable_chunked_prefill:
             never_back = self.capacity_scheduler_policy == "guaranteed_no_evict"
             fits &= (prompt_tokens if never_back else tokens) <= self.largest_chunk

@@ -75,6 +75,7 @@ class FastScheduler:
             and config.admits_what_fits
         )
 
+            and config.plain_memory
     @property
     def free_blocks(self) -> int:
         return self.free

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from serving.host_memory import Move
 from serving.request import Request
 
 
@@ -71,7 +72,8 @@ class StepPlan:
     """One step as decided. `scheduled` is in scheduler order; counts are those after `schedule()`.
 
     A plan without rows is an empty step: nothing to run. `preempted` is in the order in which blocks were lost. `propose`:
-    drafts that are wanted, for its next step, of every row that samples.
+    drafts that are wanted, for its next step, of every row that samples. `moves`: blocks of KV that are copied to the host and
+    back before anything is computed, one after another in this order; an empty step leaves them to the next one.
     """
 
     step: int
@@ -83,6 +85,7 @@ class StepPlan:
     waiting: int = 0
     free_blocks: int = 0
     propose: int = 0
+    moves: Sequence[Move] = ()
 
     def started(self, now: int) -> None:
         """The step begins: those that it admits for the first time are scheduled now."""

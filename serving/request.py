@@ -91,6 +91,7 @@ class Request:
         "drafts",
         "first_scheduled_ns",
         "first_token_ns",
+        "host_slots",
         "index",
         "last_step",
         "max_tokens",
@@ -114,6 +115,7 @@ class Request:
 
     # owned by the scheduler and its block pool while the request is theirs
     blocks: list[int]
+    host_slots: list[int]  # where its KV is while it is swapped out
     published: int
     text: Any
     base: int
