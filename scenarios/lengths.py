@@ -242,3 +242,15 @@ Lengths = Annotated[
     BeforeValidator(_number),
     ShortForm({"type": "integer", "minimum": 1}),
 ]
+
+
+def _declared(value: Any) -> Any:
+    if value != "as_output" and (
+        isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_TOKENS
+    ):
+        raise ValueError(f"found {value!r}; allowed: a whole number above 0, or as_output")
+    return value
+
+
+MaxTokens = Annotated[TokenCount | Literal["as_output"], BeforeValidator(_declared)]
+"""What clients declare: a number, or `as_output` for exactly the answer's length."""

@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
 from scenarios.arrivals import MOST_REQUESTS, Arrivals, ClosedLoop, Staged
+from scenarios.classes import OWN_LENGTHS, ServiceClass, Tenant, check_senders
+from scenarios.difficulty import Difficulty
 from scenarios.errors import misplaced
-from scenarios.fields import MOST_TOKENS, Section, TokenCount
-from scenarios.lengths import Fixed, Lengths
+from scenarios.fields import Section
+from scenarios.layouts import Conversations
+from scenarios.lengths import Fixed, Lengths, MaxTokens
 from scenarios.prompts import Prompts, Sessions, SharedPrefix, Unique
 from scenarios.trace_options import TraceOptions
 from serving.config import EngineConfig
 
-
-class Tenant(Section):
-    """A customer: `weight` is its share of requests, a lower `priority` is served earlier where the policy looks at it."""
-
-    name: str = Field(min_length=1)
-    weight: float = Field(default=1.0, gt=0, le=1e9)
-    priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] = 0
+UNBOUNDED = (Staged,)
+"""Arrivals that know themselves how many there are."""
+ONLY_APART = (
+    "requests",
+    "arrivals",
+    "input",
+    "output",
+    "max_tokens",
+    "prompts",
+    "tenants",
+    "classes",
+    "difficulty",
+    "trace",
+)
+"""Fields that the parts of a mixture have, but not the mixture."""
 
 
 class WorkloadSpec(Section):
@@ -32,6 +43,10 @@ class WorkloadSpec(Section):
         input: new prompt tokens of a request, before shared prefixes and earlier turns.
         output: answer tokens, the true length, which no policy sees.
         max_tokens: what clients declare: a number, or `as_output` for exactly the answer's length.
+        classes: kinds of work, each with what is its own; every conversation is of one of them.
+        difficulty: what a router that judges prompts sees, 0 (trivial) to 1.
+        mix: workloads by name, each with its own arrivals, merged by time. A part's name is the class of what it sends, unless it
+            has classes of its own; tenants and classes of equal names are the same in all parts.
         trace: replayed instead of all of these where it has a path.
     """
 
@@ -39,70 +54,137 @@ class WorkloadSpec(Section):
     arrivals: Arrivals | None = None
     input: Lengths | None = None
     output: Lengths | None = None
-    max_tokens: TokenCount | Literal["as_output"] = "as_output"
+    max_tokens: MaxTokens = "as_output"
     prompts: Prompts = Unique()
     tenants: Annotated[tuple[Tenant, ...], Field(strict=False)] = ()
+    classes: Annotated[tuple[ServiceClass, ...], Field(strict=False)] = ()
+    difficulty: Difficulty | None = None
+    mix: Annotated[dict[Annotated[str, Field(min_length=1)], WorkloadSpec] | None, Field(min_length=1)] = None
     trace: TraceOptions | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _max_tokens(cls, data: Any) -> Any:
-        if isinstance(data, Mapping) and "max_tokens" in data:
-            value = data["max_tokens"]
-            if value != "as_output" and (
-                isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_TOKENS
-            ):
-                raise misplaced(f"found {value!r}; allowed: a whole number above 0, or as_output", "max_tokens")
-        return data
 
     @model_validator(mode="after")
     def _complete(self) -> WorkloadSpec:
+        if self.mix is not None:
+            self._check_mix(self.mix)
+            return self
         if self.replays:
             return self
-        for name in ("arrivals", "input", "output"):
+        hint = "give it, or a trace (--trace FILE or workload.trace.path)"
+        if self.arrivals is None:
+            raise misplaced(f"is required and missing; {hint}", "arrivals")
+        for name in ("input", "output"):
             if getattr(self, name) is None:
-                hint = "give it, or a trace (--trace FILE or workload.trace.path)"
-                raise misplaced(f"is required and missing; {hint}", name)
-        if self.requests is None and not isinstance(self.arrivals, Staged):
+                without = [c.name for c in self.classes if getattr(c, name) is None]
+                if without:
+                    hint = f"class {without[0]} has none of its own"
+                if without or not self.classes:
+                    raise misplaced(f"is required and missing; {hint}", name)
+        if self.requests is None and not isinstance(self.arrivals, UNBOUNDED):
             raise misplaced("is required and missing; only staged arrivals know how many there are", "requests")
-        if isinstance(self.arrivals, ClosedLoop) and isinstance(self.prompts, Sessions):
-            raise misplaced(
-                "closed_loop with sessions is not modelled; sessions wait for their answers already", "arrivals"
-            )
-        names = [tenant.name for tenant in self.tenants]
-        if len(set(names)) < len(names):
-            raise misplaced(f"names must differ, found {', '.join(names)}", "tenants")
+        for path, prompts in self._prompts():
+            if isinstance(self.arrivals, ClosedLoop) and isinstance(prompts, Conversations):
+                where = path or ("arrivals",)
+                raise misplaced(
+                    "closed_loop with sessions is not modelled; sessions wait for their answers already", *where
+                )
+        check_senders(self.tenants, self.classes)
         return self
+
+    def _prompts(self) -> Iterator[tuple[tuple[str | int, ...], Prompts]]:
+        """Every statement of what prompts are made of, with its place."""
+        if not self.classes or any(c.prompts is None for c in self.classes):
+            yield (), self.prompts
+        for i, c in enumerate(self.classes):
+            if c.prompts is not None:
+                yield ("classes", i, "prompts"), c.prompts
+
+    def _check_mix(self, parts: Mapping[str, WorkloadSpec]) -> None:
+        for name in ONLY_APART:
+            if getattr(self, name) != type(self).model_fields[name].get_default(call_default_factory=True):
+                raise misplaced("found beside a mix; each part of it has its own", name)
+        for name, part in parts.items():
+            if part.mix is not None:
+                raise misplaced("a part of a mix cannot be a mix; name its parts here", "mix", name, "mix")
+            if isinstance(part.arrivals, ClosedLoop):
+                raise misplaced(
+                    "closed_loop inside a mix is not modelled; its clients would wait for each other's answers",
+                    "mix",
+                    name,
+                    "arrivals",
+                )
+        limits: dict[str, tuple[str, object]] = {}
+        for name, part in sorted(parts.items()):
+            for i, c in enumerate(part.classes):
+                other, slo = limits.setdefault(c.name, (name, c.slo))
+                if slo != c.slo:
+                    why = f"class {c.name} has another slo in {other}; name it otherwise, or let them agree"
+                    raise misplaced(why, "mix", name, "classes", i, "slo")
+                if c.name in parts and c.name != name and not parts[c.name].classes:
+                    raise misplaced(
+                        f"class {c.name} is called as the part {c.name} is", "mix", name, "classes", i, "name"
+                    )
 
     @property
     def replays(self) -> bool:
         return self.trace is not None and self.trace.path is not None
 
 
-def check_fixed_lengths(workload: WorkloadSpec, config: EngineConfig) -> None:
-    """Refuses a workload whose every request would be too long for an empty engine.
+Place = tuple[str | int, ...]
+Stated = dict[str, tuple[Any, Place]]
+"""What requests of one kind are, by field: the value, and where it is stated."""
+
+
+def check_fixed_lengths(workload: WorkloadSpec, config: EngineConfig, at: Place = ("workload",)) -> None:
+    """Refuses a workload with a kind of requests of which an empty engine could hold none. at: where it stands.
 
     Raises:
         PydanticCustomError: names the field that holds the length.
     """
-    if workload.replays or workload.input is None or workload.output is None:
-        return
-    prompt = workload.input.shortest
-    answer = workload.output.shortest if workload.max_tokens == "as_output" else workload.max_tokens
+    for name, part in (workload.mix or {}).items():
+        check_fixed_lengths(part, config, (*at, "mix", name))
+    if workload.mix is None and not workload.replays:
+        for kind in _kinds(workload, at):
+            _check_kind(kind, config)
+
+
+def _kinds(workload: WorkloadSpec, at: Place) -> Iterator[Stated]:
+    """Every kind of request: by class, and by tenant where that has lengths of its own."""
+    fields = (*OWN_LENGTHS, "prompts")
+    everyone: Stated = {field: (getattr(workload, field), (*at, field)) for field in fields}
+
+    def own(sender: ServiceClass | Tenant, place: Place) -> Stated:
+        found = {field: getattr(sender, field, None) for field in fields}
+        return {field: (value, (*place, field)) for field, value in found.items() if value is not None}
+
+    tenants = [(own(t, (*at, "tenants", i)), t.classes) for i, t in enumerate(workload.tenants)]
+    apart = [(lengths, sends) for lengths, sends in tenants if lengths]
+    alike = len(apart) < len(tenants) or not tenants
+    kinds = [(c.name, everyone | own(c, (*at, "classes", i))) for i, c in enumerate(workload.classes)]
+    for name, kind in kinds or [("", everyone)]:
+        if alike:
+            yield kind
+        for lengths, sends in apart:
+            if not name or sends is None or name in sends:
+                yield kind | lengths
+
+
+def _check_kind(kind: Stated, config: EngineConfig) -> None:
+    new, output, declared, prompts = (kind[field][0] for field in (*OWN_LENGTHS, "prompts"))
+    prompt = new.shortest
+    answer = output.shortest if declared == "as_output" else declared
     field, turn = "input", ""
-    if isinstance(workload.prompts, SharedPrefix):
-        prompt += workload.prompts.prefix_tokens.shortest
-    if isinstance(workload.prompts, Sessions):
-        system = workload.prompts.system
+    if isinstance(prompts, SharedPrefix):
+        prompt += prompts.prefix_tokens.shortest
+    if isinstance(prompts, Conversations):
+        system = prompts.system
         prompt += system.prefix_tokens.shortest if system is not None else 0
-        lengths = (workload.prompts.turns, workload.input, workload.output)
-        if all(isinstance(length, Fixed) for length in lengths):
-            turns, kept = workload.prompts.turns.shortest, min(workload.output.shortest, answer)
+        if isinstance(prompts, Sessions) and all(isinstance(length, Fixed) for length in (prompts.turns, new, output)):
+            turns, kept = prompts.turns.shortest, min(output.shortest, answer)
             turn = f"turn {turns}: " if turns > 1 else ""
-            prompt += (turns - 1) * (workload.input.shortest + kept)
+            prompt += (turns - 1) * (new.shortest + kept)
     reason = config.why_it_can_never_run(prompt, answer)
     if reason is None:
         return
     if config.why_it_can_never_run(prompt, 1) is None:
-        field = "output" if workload.max_tokens == "as_output" else "max_tokens"
-    raise misplaced(f"no engine with these settings could ever run it: {turn}{reason}", "workload", field)
+        field = "output" if declared == "as_output" else "max_tokens"
+    raise misplaced(f"no engine with these settings could ever run it: {turn}{reason}", *kind[field][1])
