@@ -6,34 +6,17 @@ the part that is new with each request; shared prefixes and earlier turns come o
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from numpy.random import Generator
-from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field
 
-from scenarios.arrivals import NO_PAUSE, Pause, draw_pauses
+from scenarios.agents import Agents
+from scenarios.arrivals import draw_pauses
 from scenarios.fields import Section, ShortForm
+from scenarios.layouts import Conversations, Ints, Layout, Prefixes, Segments, Streams
 from scenarios.lengths import Lengths
-
-Ints = NDArray[np.int64]
-Streams = Callable[[str], Generator]
-
-
-@dataclass
-class Layout:
-    """Prompts of n requests, in columns: see `scenarios.workload.Workload` for their meaning."""
-
-    prompt_tokens: Ints
-    session: Ints
-    follows: Ints
-    think_ns: Ints
-    segment_offset: Ints | None = None
-    segment_keys: list[str] | None = None
-    segment_tokens: Ints | None = None
+from scenarios.workload import Role
 
 
 def _alone(n: int) -> tuple[Ints, Ints, Ints]:
@@ -50,21 +33,6 @@ class Unique(Section):
         return Layout(new, *_alone(len(new)))
 
 
-class Prefixes(Section):
-    """System prompts that requests share. Prefix k (1, 2, ...) is chosen with a chance proportional to 1 / k ** zipf."""
-
-    num_prefixes: int = Field(default=1, ge=1, le=1_000_000)
-    prefix_tokens: Lengths
-    zipf: float = Field(default=1.0, ge=0, le=20)
-
-    def choose(self, n: int, streams: Streams) -> tuple[Ints, Ints]:
-        """For n prompts: which prefix, `(n,)`, and how long every prefix is, `(num_prefixes,)`."""
-        lengths = self.prefix_tokens.draw(self.num_prefixes, streams("prefixes"))
-        weights = np.cumsum(1.0 / np.arange(1, self.num_prefixes + 1) ** self.zipf)
-        chosen = np.searchsorted(weights, streams("prompts").random(n) * weights[-1], side="right")
-        return chosen.astype(np.int64), lengths
-
-
 class SharedPrefix(Prefixes):
     """A shared system prompt, then text of the request's own."""
 
@@ -78,10 +46,12 @@ class SharedPrefix(Prefixes):
         keys[0::2] = [names[k] for k in chosen.tolist()]
         keys[1::2] = [f"p{i}" for i in range(n)]
         tokens = np.column_stack([lengths[chosen], new]).reshape(-1)
-        return Layout(lengths[chosen] + new, *_alone(n), np.arange(0, 2 * n + 1, 2, dtype=np.int64), keys, tokens)
+        roles = np.tile(np.array([Role.SYSTEM, Role.USER], dtype=np.int8), n)
+        offset = np.arange(0, 2 * n + 1, 2, dtype=np.int64)
+        return Layout(lengths[chosen] + new, *_alone(n), offset, keys, tokens, roles)
 
 
-class Sessions(Section):
+class Sessions(Conversations):
     """Conversations: every turn repeats all that was said before and adds new text; a turn is sent when the answer to the
     one before has come and the person has thought. Arrivals are those of first turns.
 
@@ -89,12 +59,14 @@ class Sessions(Section):
         turns: how many turns a conversation has.
         think_time: from an answer's end to the next turn.
         system: shared system prompts that conversations begin with; none if not given.
+        history: how much of an answer comes back unchanged in the next turn's prompt.
     """
 
     kind: Literal["sessions"]
     turns: Lengths
-    think_time: Pause = NO_PAUSE
-    system: Prefixes | None = None
+
+    def sizes(self, n: int, streams: Streams) -> Ints:
+        return self.turns.draw(n, streams("turns"))
 
     def lay_out(self, new: Ints, answers: Ints, turns: Ints, streams: Streams) -> Layout:
         """`turns`, `(sessions,)`, sums to the number of requests; rows are in order of session, then of turn."""
@@ -104,30 +76,25 @@ class Sessions(Section):
         turn = np.arange(n, dtype=np.int64) - first[session]
         follows = np.where(turn > 0, np.arange(n, dtype=np.int64) - 1, -1)
         think = np.where(turn > 0, draw_pauses(self.think_time, n, streams("think")), 0)
-        opening: list[tuple[str, int]] = []
-        if self.system is not None:
-            chosen, lengths = self.system.choose(sessions, streams)
-            opening = [(f"sys:{k}", size) for k, size in zip(chosen.tolist(), lengths[chosen].tolist(), strict=True)]
-        lead = 1 if opening else 0
-        # Everything ever said in a session, in order: [system], new 0, answer 0, new 1, answer 1, ...; a turn's prompt is
-        # a beginning of it.
-        keys: list[str] = []
-        tokens: list[int] = []
+        opening = [] if self.system is None else self.system.opening(sessions, streams)
+        segments = Segments()
         asked, answered = new.tolist(), answers.tolist()
         for s, (row, count) in enumerate(zip(first.tolist(), turns.tolist(), strict=True)):
+            # Everything ever said in a session, in order: [system], new 0, answer 0, new 1, answer 1, ...; a turn's prompt
+            # is a beginning of it.
             said = [opening[s][0]] if opening else []
             sizes = [opening[s][1]] if opening else []
+            roles: list[int] = [Role.SYSTEM] if opening else []
             for i in range(row, row + count):
                 said.append(f"p{i}")
                 sizes.append(asked[i])
-                keys += said
-                tokens += sizes
-                said.append(f"out:{i}")
-                sizes.append(answered[i])
-        offset = np.concatenate([[0], np.cumsum(lead + 2 * turn + 1)]).astype(np.int64)
-        flat = np.array(tokens, dtype=np.int64)
-        total = np.add.reduceat(flat, offset[:-1]) if n else np.zeros(0, dtype=np.int64)
-        return Layout(total, session, follows, think, offset, keys, flat)
+                segments.prompt(said, sizes, [*roles, Role.USER])
+                roles.append(Role.HISTORY)
+                for key, size in self.history.quote(i, answered[i]):
+                    said.append(key)
+                    sizes.append(size)
+                    roles.append(Role.ANSWER)
+        return segments.layout(session, follows, think)
 
 
 def _named(value: Any) -> Any:
@@ -135,7 +102,7 @@ def _named(value: Any) -> Any:
 
 
 Prompts = Annotated[
-    Unique | SharedPrefix | Sessions,
+    Unique | SharedPrefix | Sessions | Agents,
     Field(discriminator="kind"),
     BeforeValidator(_named),
     ShortForm({"enum": ["unique"]}),
