@@ -17,6 +17,7 @@ from scenarios.layouts import Conversations
 from scenarios.prompts import Prompts
 from scenarios.recorded import to_workload
 from scenarios.schema import Scenario
+from scenarios.transforming import cap_of, transformed
 from scenarios.workload import Workload
 from scenarios.workload_spec import WorkloadSpec
 
@@ -64,11 +65,19 @@ def _of_one(spec: WorkloadSpec, scenario: Scenario, streams: Streams, name: str 
         workload = to_workload(traces.read(spec.trace), spec.trace, spec.max_tokens, scenario.engine_config())
     else:
         workload = _generated(spec, streams, name)
+    if spec.transforms:
+        workload = transformed(
+            workload, spec.transforms, None if spec.replays else lambda: _uncapped(spec, streams, name)
+        )
     if name and workload.service_class is None:
         workload.service_class, workload.classes = np.zeros(len(workload), dtype=np.int64), (name,)
     if name:
         workload.source = f"{name}: {workload.source}"
     return workload
+
+
+def _uncapped(spec: WorkloadSpec, streams: Streams, name: str) -> Workload:
+    return _generated(spec.model_copy(update={"transforms": ()}), streams, name)
 
 
 def _generated(spec: WorkloadSpec, streams: Streams, name: str) -> Workload:
@@ -84,6 +93,9 @@ def _generated(spec: WorkloadSpec, streams: Streams, name: str) -> Workload:
     new = _own(spec, senders, "input", n, streams)
     output = _own(spec, senders, "output", n, streams)
     declared = _declared(spec, senders, output)
+    cap = cap_of(spec.transforms)
+    if cap is not None:  # before prompts are laid out, which quote what is left of answers
+        declared = np.minimum(declared, cap)
     closed = spec.arrivals if isinstance(spec.arrivals, ClosedLoop) else None
     pauses = None if closed is None else draw_pauses(closed.think_time, n, streams("think"))
     hard = spec.difficulty is not None or any(c.difficulty is not None for c in spec.classes)

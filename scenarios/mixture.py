@@ -19,7 +19,7 @@ WHERE_KNOWN = {"service_class": 0, "predicted_tokens": 0, "ttft_ns": -1, "diffic
 """Columns that a part may lack, and what they then would hold."""
 OF_SEGMENTS = ("segment_offset", "segment_keys", "segment_tokens", "segment_role")
 RENUMBERED = ("tenant", "session", "follows", "joins")
-OF_THE_WHOLE = ("tenants", "classes", "class_slo", "concurrency", "source", "tries")
+OF_THE_WHOLE = ("tenants", "classes", "class_slo", "concurrency", "source", "tries", "changes")
 
 
 def in_order(parts: Sequence[Workload]) -> list[Ints]:
@@ -91,6 +91,7 @@ def merged(parts: Sequence[Workload], rows: Sequence[Ints], labels: Sequence[str
         concurrency=loops.pop(),
         source="; ".join(dict.fromkeys(part.source for part in parts if part.source)),
         tries=max(part.tries for part in parts),
+        changes=tuple(change for part in parts for change in part.changes),
     )
 
 

@@ -109,7 +109,7 @@ class Scenario(Section):
 LATER: Mapping[str, tuple[str, ...]] = {
     "": (),
     "engine": LATER_FIELDS,
-    "workload": ("classes", "difficulty", "mix"),
+    "workload": ("classes", "difficulty", "mix", "transforms"),
     "prices": (),
 }
 """By section ("" is the scenario itself): fields that are hashed only where they are not at their defaults, because scenarios of

@@ -120,11 +120,18 @@ def break_prefix(prompt: Dialogue, key: Hashable, tokens: int, at: int = 0) -> D
     return Dialogue(tuple(segments), tuple(roles))
 
 
-def stabilise(prompt: Dialogue, shared: Mapping[Hashable, bool]) -> Dialogue:
-    """The prompt with what differs between prompts moved out of its system prompt to its very end.
+def stabilise(prompt: Dialogue, reach: Mapping[Hashable, int]) -> Dialogue:
+    """The prompt with a system prompt that begins with what most prompts share.
 
-    shared: of each key in a system prompt, whether other prompts have it too.
+    reach: of each key in a system prompt: 2 where other conversations have it too, 1 where only the conversation's other prompts
+        do, 0 where no other prompt does. What reaches no further than its conversation goes behind what all share; what no other
+        prompt has goes to the very end.
     """
-    moved = [role == Role.SYSTEM and not shared.get(key, True) for (key, _), role in zip(*prompt, strict=True)]
-    stay, go = prompt.only([not m for m in moved]), prompt.only(moved)
-    return Dialogue(stay.segments + go.segments, stay.roles + go.roles)
+
+    def part(of: int) -> Dialogue:
+        system = zip(*prompt, strict=True)
+        return prompt.only([role == Role.SYSTEM and reach.get(key, 2) == of for (key, _), role in system])
+
+    rest = prompt.only([role != Role.SYSTEM for role in prompt.roles])
+    parts = (part(2), part(1), rest, part(0))
+    return Dialogue(sum((p.segments for p in parts), ()), sum((p.roles for p in parts), ()))

@@ -51,6 +51,7 @@ class Workload:
     class_slo: per class its limits in seconds, `{ttft, tpot, e2e}`, or None for the scenario's.
     tries: rows of the records that one request may have: its first try, retries after a time-out, escalations to another model.
         Try k of request i is row `i + k * n`.
+    changes: what each transform of the workload changed: its name, requests changed, tokens saved and left, of prompts and answers.
     """
 
     arrival_ns: NDArray[np.int64]
@@ -77,6 +78,7 @@ class Workload:
     difficulty: NDArray[np.float64] | None = None
     tries: int = 1
     joins: NDArray[np.int64] | None = None
+    changes: tuple[Mapping[str, object], ...] = ()
 
     def __len__(self) -> int:
         return len(self.prompt_tokens)

@@ -16,6 +16,7 @@ from scenarios.layouts import Conversations
 from scenarios.lengths import Fixed, Lengths, MaxTokens
 from scenarios.prompts import Prompts, Sessions, SharedPrefix, Unique
 from scenarios.trace_options import TraceOptions
+from scenarios.transforming import Transform, check_caps, check_transforms
 from serving.config import EngineConfig
 
 UNBOUNDED = (Staged,)
@@ -30,6 +31,7 @@ ONLY_APART = (
     "tenants",
     "classes",
     "difficulty",
+    "transforms",
     "trace",
 )
 """Fields that the parts of a mixture have, but not the mixture."""
@@ -47,6 +49,7 @@ class WorkloadSpec(Section):
         difficulty: what a router that judges prompts sees, 0 (trivial) to 1.
         mix: workloads by name, each with its own arrivals, merged by time. A part's name is the class of what it sends, unless it
             has classes of its own; tenants and classes of equal names are the same in all parts.
+        transforms: what the product decides about prompts and answers, one after the other; a replayed trace is transformed too.
         trace: replayed instead of all of these where it has a path.
     """
 
@@ -60,6 +63,7 @@ class WorkloadSpec(Section):
     classes: Annotated[tuple[ServiceClass, ...], Field(strict=False)] = ()
     difficulty: Difficulty | None = None
     mix: Annotated[dict[Annotated[str, Field(min_length=1)], WorkloadSpec] | None, Field(min_length=1)] = None
+    transforms: Annotated[tuple[Transform, ...], Field(strict=False)] = ()
     trace: TraceOptions | None = None
 
     @model_validator(mode="after")
@@ -88,6 +92,7 @@ class WorkloadSpec(Section):
                     "closed_loop with sessions is not modelled; sessions wait for their answers already", *where
                 )
         check_senders(self.tenants, self.classes)
+        check_transforms(self.transforms, [prompts for _, prompts in self._prompts()], self.max_tokens)
         return self
 
     def _prompts(self) -> Iterator[tuple[tuple[str | int, ...], Prompts]]:
@@ -142,6 +147,7 @@ def check_fixed_lengths(workload: WorkloadSpec, config: EngineConfig, at: Place 
     """
     for name, part in (workload.mix or {}).items():
         check_fixed_lengths(part, config, (*at, "mix", name))
+    check_caps(workload.transforms, config.max_model_len, at)
     if workload.mix is None and not workload.replays:
         for kind in _kinds(workload, at):
             _check_kind(kind, config)

@@ -106,10 +106,14 @@ def test_a_prompt_that_is_all_system_prompt_is_stamped_at_its_end() -> None:
     assert break_prefix(Dialogue((("s", 5),), (SYSTEM,)), "now", 2, 9).segments == (("s", 5), ("now", 2))
 
 
-def test_stabilised_what_changes_stands_behind_everything() -> None:
+def test_stabilised_what_changes_with_every_prompt_stands_behind_everything() -> None:
     stamped = [break_prefix(conversation(turn), f"now{turn}", 12, 30) for turn in (1, 2)]
-    known = {"sys": True, "sys@30": True, "now1": False, "now2": False}
-    stable = [stabilise(p, known) for p in stamped]
+    stable = [stabilise(p, {"sys": 2, "sys@30": 2, "now1": 0, "now2": 0}) for p in stamped]
     assert shared(*stable) == conversation(1).tokens
     assert stable[0].segments[-1] == ("now1", 12)
     assert [p.tokens for p in stable] == [p.tokens for p in stamped]
+
+
+def test_stabilised_what_a_conversation_keeps_stands_behind_what_all_share() -> None:
+    prompt = break_prefix(conversation(0), "name", 12, 30)
+    assert stabilise(prompt, {"name": 1}).segments == (("sys", 30), ("sys@30", 70), ("name", 12), ("p0", 10))
