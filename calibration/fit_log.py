@@ -19,7 +19,7 @@ from calibration.noise import noise_of
 from calibration.step_log import IterationLog, shapes
 from scenarios.errors import InputError
 from serving.plan import StepShape
-from serving.records import STEP_COLUMNS
+from serving.records import MOVE_COLUMNS, STEP_COLUMNS
 from sim.profile import Profile
 from sim.profile_parts import Domain, Range, Source
 
@@ -111,6 +111,9 @@ def fit_own_steps(
         )
     ns = (steps["end_ns"] - steps["start_ns"]).astype(np.float64)
     some = (steps["prefill_tokens"] + steps["decode_sequences"] > 0) & (ns > 0)
+    for column in MOVE_COLUMNS:  # such a step is more than its shape
+        if column in table.column_names:
+            some &= table[column].to_numpy() == 0
     kept = {column: values[some] for column, values in steps.items()}
     content = np.column_stack([kept[column] for column in STEP_COLUMNS]).tobytes()
     return _fitted(

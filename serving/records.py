@@ -14,6 +14,7 @@ from struct import Struct, pack
 import numpy as np
 from numpy.typing import NDArray
 
+from serving.host_memory import moved_blocks
 from serving.plan import StepPlan, StepResult
 from serving.request import Cause, Request, Status
 
@@ -59,6 +60,9 @@ STEP_COLUMNS = (
     "accepted_tokens",
 )
 STEP_DRAFT_COLUMNS = STEP_COLUMNS[-3:]
+MOVE_COLUMNS = ("swap_out_blocks", "swap_in_blocks", "offload_blocks", "fetch_blocks")
+"""More columns of steps: KV blocks copied to the host and back before the step computed, by `serving.host_memory.MoveKind`; results
+of before they were there lack them."""
 DRAFT_COLUMNS = ("replica", "step", "request", "drafts", "accepted", "proposed")
 
 
@@ -162,6 +166,7 @@ class StepLog:
         self.aborted: list[int] = []
         self.drafted = array("q")
         self.drafts = array("q")
+        self.moved = array("q")  # of each step with moves, its number and MOVE_COLUMNS
         self.spilled = {name: array("q") for name in ("end_ns", "kv_blocks", "visible")}
 
     def add(
@@ -183,6 +188,8 @@ class StepLog:
         self.kv_blocks.append(kv_blocks)
         for request in plan.preempted:
             self.preempted.extend((plan.step, request.index))
+        if plan.moves:
+            self.moved.extend((plan.step, *moved_blocks(plan.moves)))
         if self.speculates and result is not None:
             self._add_drafts(plan, result)
         if len(self.end_ns) > self.FRESH:
@@ -225,7 +232,7 @@ class StepLog:
             fresh[:] = kept
 
     def arrays(self) -> dict[str, Column]:
-        """STEP_COLUMNS as int64 `(steps,)`."""
+        """STEP_COLUMNS and MOVE_COLUMNS as int64 `(steps,)`."""
         self.spill()
         table = np.frombuffer(self.leaps, dtype=np.int64).reshape(-1, len(_LEAP)).T.copy()
         leap = dict(zip(_LEAP, table, strict=True))
@@ -252,11 +259,12 @@ class StepLog:
         columns["end_ns"] = end
         columns["kv_blocks"] = np.array(self.spilled["kv_blocks"], dtype=np.int64)
         columns["replica"] = np.full(total, self.replica, dtype=np.int64)
-        drafted = np.array(self.drafted, dtype=np.int64).reshape(-1, 1 + len(STEP_DRAFT_COLUMNS))
-        for i, name in enumerate(STEP_DRAFT_COLUMNS, 1):
-            columns[name] = np.zeros(total, dtype=np.int64)
-            columns[name][drafted[:, 0]] = drafted[:, i]  # a step's number is its row
-        return {name: columns[name] for name in STEP_COLUMNS}
+        for names, log in ((STEP_DRAFT_COLUMNS, self.drafted), (MOVE_COLUMNS, self.moved)):
+            rows = np.array(log, dtype=np.int64).reshape(-1, 1 + len(names))
+            for i, name in enumerate(names, 1):
+                columns[name] = np.zeros(total, dtype=np.int64)
+                columns[name][rows[:, 0]] = rows[:, i]  # a step's number is its row
+        return {name: columns[name] for name in (*STEP_COLUMNS, *MOVE_COLUMNS)}
 
 
 @dataclass
@@ -312,7 +320,7 @@ def gather(
     """Joins the logs of a run's replicas into its records."""
     logs = list(logs)
     parts = [log.arrays() for log in logs]
-    steps = parts[0] if len(parts) == 1 else {k: np.concatenate([p[k] for p in parts]) for k in STEP_COLUMNS}
+    steps = parts[0] if len(parts) == 1 else {k: np.concatenate([p[k] for p in parts]) for k in parts[0]}
 
     def events(name: str, width: int = 2) -> Column:
         found = []

@@ -90,7 +90,7 @@ class Scheduler:
         self.order = ORDERS[config.policy]()
         self.capacity = CAPACITIES[config.capacity_scheduler_policy](config, self.order)
         self.batching: Batching = BATCHINGS[config.batching]()
-        self.host = HostMemory(config.swap_blocks, config.offload_blocks)
+        self.host = HostMemory(config.swap_blocks if config.preemption == "swap" else 0, config.offload_blocks)
         self.pool = BlockPool(
             config.usable_blocks,
             config.block_size,

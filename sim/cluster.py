@@ -32,6 +32,7 @@ from sim.acceptance import Acceptance
 from sim.cost import CostModel
 from sim.drafting import Drafting
 from sim.fast_async_replica import fast_replica
+from sim.host_link import HostLink
 from sim.noise import NoisyCost, NoisyExecutor, StepNoise
 from sim.pool import Pool
 from sim.profile_parts import Noise
@@ -58,10 +59,11 @@ def simulate(
     acceptance: Acceptance | None = None,
     drafting: Drafting | None = None,
     noise: Noise | None = None,
+    link: HostLink | None = None,
     seed: int = 0,
 ) -> Records:
     """Runs `workload` on `replicas` engines whose steps cost what `cost` says: `simulate_pools` with a single pool."""
-    pool = Pool(engine, cost, replicas, acceptance=acceptance, drafting=drafting, noise=noise)
+    pool = Pool(engine, cost, replicas, acceptance=acceptance, drafting=drafting, noise=noise, link=link)
     return simulate_pools([pool], workload, router=router, leaps=leaps, fast=fast, horizon_ns=horizon_ns, seed=seed)
 
 
@@ -96,9 +98,9 @@ def simulate_pools(
             priced = cost if drawn is None else NoisyCost(cost, drawn, scheduler)
             return fast_replica(number, scheduler, priced, requests, steps, on_finish, leaps)
         executor = (
-            CostExecutor(cost, pool.acceptance, pool.drafting)
+            CostExecutor(cost, pool.acceptance, pool.drafting, pool.link)
             if drawn is None
-            else NoisyExecutor(cost, drawn, pool.acceptance, pool.drafting)
+            else NoisyExecutor(cost, drawn, pool.acceptance, pool.drafting, pool.link)
         )
         return Replica(number, Scheduler(engine), executor, requests, steps, on_finish)
 

@@ -19,6 +19,7 @@ from serving.plan import StepResult, StepShape
 from sim.acceptance import Acceptance
 from sim.cost import CostModel
 from sim.drafting import Drafting
+from sim.host_link import HostLink
 from sim.profile_parts import Noise
 from sim.replica import CostExecutor
 
@@ -110,9 +111,14 @@ class NoisyExecutor(CostExecutor):
     """An executor whose steps take what a cost model says, with noise. Proposing drafts is part of a step."""
 
     def __init__(
-        self, cost: CostModel, noise: StepNoise, acceptance: Acceptance | None = None, drafting: Drafting | None = None
+        self,
+        cost: CostModel,
+        noise: StepNoise,
+        acceptance: Acceptance | None = None,
+        drafting: Drafting | None = None,
+        link: HostLink | None = None,
     ) -> None:
-        super().__init__(cost, acceptance, drafting)
+        super().__init__(cost, acceptance, drafting, link)
         self._noise = noise
 
     def collect(self) -> StepResult:

@@ -8,6 +8,7 @@ from serving.config import EngineConfig
 from sim.acceptance import Acceptance
 from sim.cost import CostModel
 from sim.drafting import Drafting
+from sim.host_link import HostLink
 from sim.profile_parts import Noise
 
 
@@ -19,6 +20,7 @@ class Pool:
         cost: what steps take; None where they really run.
         acceptance: which drafts stand, needed where the engine speculates. drafting: what proposing them costs, if anything.
         noise: what steps take more or less than `cost` says.
+        link: to the host's memory, where the engine keeps KV there; None where it costs nothing.
     """
 
     engine: EngineConfig
@@ -28,3 +30,4 @@ class Pool:
     acceptance: Acceptance | None = None
     drafting: Drafting | None = None
     noise: Noise | None = None
+    link: HostLink | None = None

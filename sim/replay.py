@@ -14,8 +14,9 @@ import numpy as np
 
 from scenarios.workload import Workload
 from serving.config import EngineConfig
+from serving.host_memory import moved_blocks
 from serving.plan import StepPlan, StepResult
-from serving.records import Column, Records
+from serving.records import MOVE_COLUMNS, Column, Records
 from serving.request import Request, Status
 from serving.scheduler import Scheduler
 from sim.cluster import run_on_executors
@@ -187,6 +188,7 @@ class _ReplayedReplica:
             "running": plan.running,
             "waiting": plan.waiting,
             "kv_blocks": self.usable - plan.free_blocks,
+            **dict(zip(MOVE_COLUMNS, moved_blocks(plan.moves), strict=True)),
         }
 
     def _compare(self, request: Request, end_ns: int) -> str | None:

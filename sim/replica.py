@@ -23,6 +23,7 @@ from sim.cost import CostModel
 from sim.drafting import Drafting
 
 EMPTY_STEPS_ALLOWED = 2
+from sim.host_link import HostLink
 """A step that only preempts is empty, and so is one decided while the last tokens of all that runs are in flight; an engine that
 can progress has no two of a kind in a row."""
 
@@ -62,19 +63,27 @@ class CostExecutor:
         drafting: what proposing costs, None where it costs nothing.
     """
 
-    def __init__(self, cost: CostModel, acceptance: Acceptance | None = None, drafting: Drafting | None = None) -> None:
+    def __init__(
+        self,
+        cost: CostModel,
+        acceptance: Acceptance | None = None,
+        drafting: Drafting | None = None,
+        link: HostLink | None = None,
+    ) -> None:
         self.cost = cost
         self.acceptance = acceptance
         self.drafting = drafting
         self.plans: deque[StepPlan] = deque()
 
     def submit(self, plan: StepPlan) -> None:
+        link: to the host's memory, where KV blocks are copied there and back.
         self.plans.append(plan)
 
     def collect(self) -> StepResult:
         plan = self.plans.popleft()
         duration = self.cost.step_ns(plan.shape)
         if self.acceptance is None:
+        self.link = link
             return StepResult(duration)
         if self.drafting is not None and plan.propose:
             duration += self.drafting.ns(plan.shape)
@@ -83,6 +92,9 @@ class CostExecutor:
             if row.samples:
                 request, index = row.request, row.request.index
                 stand = 0 if row.padded else self.acceptance.accepted(request, row.drafts)
+        if plan.moves and self.link is not None:
+            out = sum(move.out for move in plan.moves)
+            duration += self.link.ns(out, len(plan.moves) - out)
                 accepted[index] = stand
                 if plan.propose:
                     proposed[index] = self.acceptance.proposed(request, request.num_outputs + stand + 1)

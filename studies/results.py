@@ -20,6 +20,7 @@ from scenarios.workload import Workload
 from serving.records import (
     DRAFT_COLUMNS,
     LATER_REQUEST_COLUMNS,
+    MOVE_COLUMNS,
     REQUEST_COLUMNS,
     STEP_COLUMNS,
     STEP_DRAFT_COLUMNS,
@@ -187,7 +188,8 @@ def _write(run: Run, part: Path, extra: Mapping[str, Any]) -> None:
     requests = {name: r.requests[name] for name in REQUEST_COLUMNS} | {"tenant": r.tenant, "session": r.session}
     if r.service_class is not None:
         requests["service_class"] = r.service_class
-    steps = {name: r.steps[name] for name in STEP_COLUMNS}
+    none = np.zeros(len(r.steps["step"]), dtype=np.int64)
+    steps = {name: r.steps.get(name, none) for name in (*STEP_COLUMNS, *MOVE_COLUMNS)}
     for file, columns in (("requests", requests), ("steps", steps)):
         # Counters and times: differences are half as large as what dictionaries make of them, and quicker.
         packed = {"use_dictionary": False, "column_encoding": "DELTA_BINARY_PACKED", "compression": "zstd"}
@@ -308,7 +310,7 @@ def load(folder: Path | str) -> Run:
         inside, problem = one_message(error, info)
         raise InputError(f"{folder / 'run.json'}: {inside}: {problem}") from None
     requests, steps, events = (table(f"{name}.parquet") for name in ("requests", "steps", "events"))
-    for column in STEP_DRAFT_COLUMNS:  # results of before there were drafts
+    for column in (*STEP_DRAFT_COLUMNS, *MOVE_COLUMNS):  # results of before there were any
         steps.setdefault(column, np.zeros(len(steps.get("step", ())), dtype=np.int64))
     for column, absent in LATER_REQUEST_COLUMNS.items():
         requests.setdefault(column, np.full(len(requests.get("status", ())), absent, dtype=np.int64))
@@ -316,7 +318,7 @@ def load(folder: Path | str) -> Run:
     drafts = table("drafts.parquet") if speculates else {name: np.empty(0, dtype=np.int64) for name in DRAFT_COLUMNS}
     for name, columns, wanted in (
         ("requests", requests, (*REQUEST_COLUMNS, "tenant", "session")),
-        ("steps", steps, STEP_COLUMNS),
+        ("steps", steps, (*STEP_COLUMNS, *MOVE_COLUMNS)),
         ("events", events, EVENT_COLUMNS),
         ("drafts", drafts, DRAFT_COLUMNS),
     ):
@@ -327,7 +329,7 @@ def load(folder: Path | str) -> Run:
     visible, preempted, aborted = (rows[events["kind"] == k] for k in range(len(EVENTS)))
     records = Records(
         {name: requests[name] for name in REQUEST_COLUMNS},
-        {name: steps[name] for name in STEP_COLUMNS},
+        {name: steps[name] for name in (*STEP_COLUMNS, *MOVE_COLUMNS)},
         visible,
         preempted,
         aborted,

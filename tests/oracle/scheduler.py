@@ -79,7 +79,7 @@ class OracleScheduler:
     @staticmethod
     def supports(config: EngineConfig) -> bool:
         plain = config.capacity_scheduler_policy == "max_utilization" and not config.batch_wait_timeout_iters
-        return plain and config.batching == "chunked" and config.policy in ("fcfs", "priority")
+        return plain and config.plain_memory and config.batching == "chunked" and config.policy in ("fcfs", "priority")
 
     @property
     def running(self) -> list[Request]:
