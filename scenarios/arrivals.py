@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, model_validator
 
-from scenarios.errors import InputError, misplaced
-from scenarios.fields import CENTURY, Duration, PositiveDuration, Rate, RateOrZero, Section, ShortForm
-
-Times = NDArray[np.int64]
-MOST_REQUESTS = 10_000_000
-
-
-def _ns(seconds: NDArray[np.float64]) -> Times:
-    if seconds.size and not seconds.max() <= CENTURY:
-        raise InputError("workload.arrivals: at this rate the last request is sent in more than a hundred years")
-    return np.rint(seconds * 1e9).astype(np.int64)
+from scenarios.errors import misplaced
+from scenarios.fields import Duration, PositiveDuration, Rate, RateOrZero, Section, ShortForm
+from scenarios.varying_rate import (
+    Diurnal,
+    Pieces,
+    Ramp,
+    Spike,
+    Staged,
+    Times,
+    Varying,
+    check_expected,
+    to_ns,
+)
 
 
 class Poisson(Section):
@@ -30,7 +32,7 @@ class Poisson(Section):
 
     def draw(self, n: int, rng: Generator) -> Times:
         """Arrival times of n requests in ns, non-decreasing, `(n,)`."""
-        return _ns(np.cumsum(rng.standard_exponential(n)) / self.rate)
+        return to_ns(np.cumsum(rng.standard_exponential(n)) / self.rate)
 
 
 class Gamma(Section):
@@ -41,7 +43,7 @@ class Gamma(Section):
     burstiness: float = Field(default=1.0, ge=1e-3, le=1e6)
 
     def draw(self, n: int, rng: Generator) -> Times:
-        return _ns(np.cumsum(rng.standard_gamma(self.burstiness, n)) / (self.rate * self.burstiness))
+        return to_ns(np.cumsum(rng.standard_gamma(self.burstiness, n)) / (self.rate * self.burstiness))
 
 
 class Vllm(Section):
@@ -53,7 +55,7 @@ class Vllm(Section):
 
     def draw(self, n: int, rng: Generator) -> Times:
         times = np.cumsum(rng.standard_gamma(self.burstiness, n))
-        return _ns(times * (n / self.rate / times[-1])) if n else _ns(times)
+        return to_ns(times * (n / self.rate / times[-1])) if n else to_ns(times)
 
 
 class Constant(Section):
@@ -63,7 +65,7 @@ class Constant(Section):
     rate: Rate
 
     def draw(self, n: int, rng: Generator) -> Times:
-        return _ns(np.arange(n) / self.rate)
+        return to_ns(np.arange(n) / self.rate)
 
 
 class AllAtOnce(Section):
@@ -73,53 +75,6 @@ class AllAtOnce(Section):
 
     def draw(self, n: int, rng: Generator) -> Times:
         return np.zeros(n, dtype=np.int64)
-
-
-class Stage(Section):
-    """A stretch of time with one rate; 0 is silence."""
-
-    rate: RateOrZero
-    duration: PositiveDuration
-
-
-class Staged(Section):
-    """A rate that changes in steps. The stages say how many requests there are; with `requests`, no more than those."""
-
-    process: Literal["staged"]
-    stages: Annotated[tuple[Stage, ...], Field(strict=False, min_length=1)]
-    within: Literal["constant", "poisson"] = "constant"
-
-    @model_validator(mode="after")
-    def _not_silent(self) -> Staged:
-        if not any(stage.rate for stage in self.stages):
-            raise misplaced("every rate is 0: nothing would ever be sent", "stages")
-        expected = sum(stage.rate * stage.duration for stage in self.stages)
-        if expected > MOST_REQUESTS:
-            raise misplaced(f"hold {expected:.3g} requests, more than the {MOST_REQUESTS:,} of one workload", "stages")
-        return self
-
-    def draw(self, n: int | None, rng: Generator) -> Times:
-        """Every arrival inside the stages, at most n of them."""
-        # Cumulated expected arrivals are piecewise linear in time; arrivals are its inverse at 0, 1, 2, ... or at the
-        # points of a Poisson process of rate 1. Rounding keeps 0.1/s x 30 s at exactly 3.
-        rates = np.array([stage.rate for stage in self.stages])
-        ends = np.cumsum([stage.duration for stage in self.stages])
-        starts = ends - [stage.duration for stage in self.stages]
-        expected = np.round(np.cumsum(rates * (ends - starts)), 9)
-        points = self._points(float(expected[-1]), rng)[:n]
-        # A point on a border belongs to the next stage that sends anything.
-        stage = np.searchsorted(expected, points, side="right")
-        before = np.concatenate([[0.0], expected[:-1]])[stage]
-        return _ns(starts[stage] + (points - before) / rates[stage])
-
-    def _points(self, total: float, rng: Generator) -> NDArray[np.float64]:
-        if self.within == "constant":
-            return np.arange(int(np.ceil(total)), dtype=np.float64)
-        drawn = np.cumsum(rng.standard_exponential(int(total + 10 * np.sqrt(total)) + 20))
-        while drawn[-1] < total:
-            more = np.cumsum(rng.standard_exponential(len(drawn)))
-            drawn = np.concatenate([drawn, drawn[-1] + more])
-        return drawn[drawn < total]
 
 
 class ExponentialPause(Section):
@@ -151,7 +106,12 @@ def draw_pauses(pause: FixedPause | ExponentialPause, n: int, rng: Generator) ->
     """n pauses in ns, `(n,)`."""
     if isinstance(pause, FixedPause):
         return np.full(n, round(pause.duration * 1e9), dtype=np.int64)
-    return _ns(rng.standard_exponential(n) * pause.mean)
+    return to_ns(rng.standard_exponential(n) * pause.mean)
+
+
+def mean_pause(pause: FixedPause | ExponentialPause) -> float:
+    """Seconds."""
+    return pause.duration if isinstance(pause, FixedPause) else pause.mean
 
 
 NO_PAUSE = FixedPause.model_validate({"distribution": "fixed", "duration": "0s"})
@@ -169,13 +129,68 @@ class ClosedLoop(Section):
         return np.full(n, -1, dtype=np.int64)
 
 
+class OnOff(Varying):
+    """Bursts: `rate` while on, `off_rate` in between; how long each lasts is fixed, or exponential around a mean. With exponential
+    times and silence in between it is the interrupted Poisson process of telephone traffic.
+
+    Args:
+        on, off: how long a burst and the time after it last. The run begins with a burst.
+    """
+
+    process: Literal["on_off"]
+    rate: Rate
+    off_rate: RateOrZero = 0.0
+    on: Pause
+    off: Pause
+
+    @model_validator(mode="after")
+    def _alternates(self) -> OnOff:
+        for name in ("on", "off"):
+            if not mean_pause(getattr(self, name)) > 0:
+                raise misplaced("found 0s, but it must last some time", name)
+        if self.off_rate >= self.rate:
+            raise misplaced(
+                f"found {self.off_rate:g}, but between bursts it is below the rate {self.rate:g}", "off_rate"
+            )
+        if self.duration is not None:
+            check_expected(self.mean_rate * self.duration)
+        return self
+
+    @property
+    def mean_rate(self) -> float:
+        on, off = mean_pause(self.on), mean_pause(self.off)
+        return (self.rate * on + self.off_rate * off) / (on + off)
+
+    @property
+    def shortest(self) -> float:
+        return (mean_pause(self.on) + mean_pause(self.off)) / 2
+
+    def pieces(self, seconds: float, rng: Generator) -> Pieces:
+        on, off = rng.spawn(2)  # each of its own, so that a longer run begins as a shorter one does
+        times = np.zeros((0, 2))
+        while times.sum() < seconds:
+            count = math.ceil(seconds / self.shortest / 2) + 16
+            more = np.column_stack(
+                [draw_pauses(pause, count, own) / 1e9 for pause, own in ((self.on, on), (self.off, off))]
+            )
+            times = np.concatenate([times, more])
+        durations = times.reshape(-1)
+        kept = durations > 0
+        return Pieces.of(durations[kept], np.tile([self.rate, self.off_rate], len(times))[kept])
+
+
 def _named(value: Any) -> Any:
     return {"process": value} if isinstance(value, str) else value
 
 
 Arrivals = Annotated[
-    Poisson | Gamma | Vllm | Constant | AllAtOnce | Staged | ClosedLoop,
+    Poisson | Gamma | Vllm | Constant | AllAtOnce | Staged | Ramp | Spike | Diurnal | OnOff | ClosedLoop,
     Field(discriminator="process"),
     BeforeValidator(_named),
     ShortForm({"enum": ["all_at_once"]}),
 ]
+
+
+def knows_its_number(arrivals: object) -> bool:
+    """Whether arrivals end by themselves, so that nobody must say how many requests there are."""
+    return getattr(arrivals, "duration", None) is not None

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from scenarios.arrivals import MOST_REQUESTS, Arrivals, ClosedLoop, Staged
+from scenarios.arrivals import Arrivals, ClosedLoop, knows_its_number
 from scenarios.classes import OWN_LENGTHS, ServiceClass, Tenant, check_senders
 from scenarios.difficulty import Difficulty
 from scenarios.errors import misplaced
@@ -17,10 +17,9 @@ from scenarios.lengths import Fixed, Lengths, MaxTokens
 from scenarios.prompts import Prompts, Sessions, SharedPrefix, Unique
 from scenarios.trace_options import TraceOptions
 from scenarios.transforming import Transform, check_caps, check_transforms
+from scenarios.varying_rate import MOST_REQUESTS
 from serving.config import EngineConfig
 
-UNBOUNDED = (Staged,)
-"""Arrivals that know themselves how many there are."""
 ONLY_APART = (
     "requests",
     "arrivals",
@@ -41,7 +40,7 @@ class WorkloadSpec(Section):
     """Requests: generated from arrivals, input, output and prompts, or replayed from a trace.
 
     Args:
-        requests: how many. Staged arrivals know it themselves.
+        requests: how many. Staged arrivals, and others with a duration, know it themselves.
         input: new prompt tokens of a request, before shared prefixes and earlier turns.
         output: answer tokens, the true length, which no policy sees.
         max_tokens: what clients declare: a number, or `as_output` for exactly the answer's length.
@@ -83,8 +82,11 @@ class WorkloadSpec(Section):
                     hint = f"class {without[0]} has none of its own"
                 if without or not self.classes:
                     raise misplaced(f"is required and missing; {hint}", name)
-        if self.requests is None and not isinstance(self.arrivals, UNBOUNDED):
-            raise misplaced("is required and missing; only staged arrivals know how many there are", "requests")
+        if self.requests is None and not knows_its_number(self.arrivals):
+            raise misplaced(
+                "is required and missing; only arrivals with a duration, or staged ones, know how many there are",
+                "requests",
+            )
         for path, prompts in self._prompts():
             if isinstance(self.arrivals, ClosedLoop) and isinstance(prompts, Conversations):
                 where = path or ("arrivals",)
