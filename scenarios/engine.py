@@ -118,7 +118,10 @@ class Engine(Section):
 
     @model_validator(mode="after")
     def _known_together(self) -> Engine:
-        for name, others in (("async_scheduling", ("chunked", "prefill_first")), ("speculation", ("chunked",))):
+        for name, others in (
+            ("async_scheduling", ("chunked", "decode_first", "prefill_first")),
+            ("speculation", ("chunked", "decode_first")),
+        ):
             if getattr(self, name) and self.batching not in others:
                 known = " and ".join(others)
                 raise misplaced(f"found with batching {self.batching}; it is modelled for batching {known}", name)

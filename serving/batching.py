@@ -52,6 +52,18 @@ class Chunked:
         return self.waited > 0
 
 
+class DecodeFirst:
+    """Mixed steps in which every decode has its token before any prompt has a chunk (Sarathi-Serve's stall-free batches): chunks get
+    what is left of the budget and of the blocks. With `chunked` a long prompt that was admitted before a decode takes the
+    blocks that it grows into from it. Nobody is admitted while a prompt lacks blocks."""
+
+    def __call__(self, scheduler: Scheduler) -> None:
+        scheduler.continue_decodes()
+        if scheduler.continue_prefills() and not scheduler.preempted:
+            scheduler.bring_back()
+            scheduler.admit_waiting()
+
+
 class PrefillFirst:
     """Continuous batching with prompts alone (Orca, vLLM V0): while any prompt fits it runs, else every decode does."""
 
@@ -86,6 +98,7 @@ class Static:
 
 BATCHINGS: dict[str, Callable[[], Batching]] = {
     "chunked": Chunked,
+    "decode_first": DecodeFirst,
     "prefill_first": PrefillFirst,
     "static": Static,
 }

@@ -180,28 +180,49 @@ class Scheduler:
 
     def continue_running(self, prefills_only: bool = False) -> None:
         """One more chunk or token, and its drafts, for those that run, in admission order; preempts when blocks run out."""
+        self._go_on(prefills_only, False)
+
+    def continue_decodes(self) -> None:
+        """`continue_running` for decodes alone."""
+        self._go_on(False, True)
+
+    def continue_prefills(self) -> bool:
+        """One more chunk for those whose prompt is not complete, without taking a decode's blocks. False if one lacks blocks,
+        and waits for a decode to end."""
+        return self._go_on(True, False, spare_decodes=True)
+
+    def _go_on(self, prefills_only: bool, decodes_only: bool, spare_decodes: bool = False) -> bool:
         i, slots, running = 0, self.speculation.input_slots, self.running
         pool, size, window = self.pool, self.config.block_size, self.config.max_model_len
+        all_have_room = True
         while i < len(running) and self.budget > slots:
             request = running[i]
             n = request.expected_tokens + request.drafts - request.computed
             if n > 1:
                 n = min(self._cut(n), self.budget - slots)
             n = min(n, window - 1 - request.computed)
-            if n <= 0 or self._ends_in_flight(request) or (prefills_only and is_decoding(request, request.computed)):
+            decodes = is_decoding(request, request.computed)
+            if n <= 0 or self._ends_in_flight(request) or (prefills_only if decodes else decodes_only):
                 i += 1
                 continue
             held = self._held(request.computed + n)
+            has_room = True
             while held > len(request.blocks) * size and not pool.allocate(request, held):
-                victim = self.capacity.victim(running)
+                rivals = [r for r in running if not is_decoding(r, r.computed)] if spare_decodes else running
+                victim = self.capacity.victim(rivals)
+                if spare_decodes and victim is request:
+                    has_room = all_have_room = False
+                    break
                 passed = running.index(victim) < i
                 had_row = self._preempt(victim)
                 # Where prompts alone run, one behind a decode that was left out and is now gone waits for the next step.
-                i -= passed and (had_row or not prefills_only)
+                i -= passed and (had_row or not prefills_only or spare_decodes)
                 if victim is request:
-                    return
-            self._schedule(request, n)
+                    return True
+            if has_room:
+                self._schedule(request, n)
             i += 1
+        return all_have_room
 
     def bring_back(self) -> None:
         """Swapped-out requests run on, the last one out first, while budget, sequences and blocks allow."""
@@ -210,7 +231,9 @@ class Scheduler:
             request = self.swapped[0]
             kept = -(-request.computed // config.block_size)
             # What the device still has of it need not be copied.
-            hits = [*takewhile(lambda block: block >= 0, pool.find_prefix(request))][: request.computed // config.block_size]
+            hits = [*takewhile(lambda block: block >= 0, pool.find_prefix(request))][
+                : request.computed // config.block_size
+            ]
             n = min(self._cut(request.num_tokens - request.computed), self.budget - slots)
             takes = self._held(request.computed + n)
             kept_free = config.watermark_blocks if self.running else 0

@@ -23,6 +23,37 @@ def test_chunked_mixes_decodes_and_prompts(engine: Engine) -> None:
     assert kinds([engine.step()]) == ["mixed"]
 
 
+@on(batching="decode_first", usable=32, max_num_batched_tokens=64, long_prefill_token_threshold=8)
+def test_a_prompt_takes_no_blocks_of_decodes_where_they_come_first(engine: Engine) -> None:
+    """A long prompt was admitted with room for it; decodes that came after it have grown into that room meanwhile."""
+    preemptions = {}
+    for other in (engine, engine.other(batching="chunked")):
+        other.send(300, 2)
+        for _ in range(5):
+            other.send(10, 38)
+        steps = other.drain()
+        preemptions[other.config.batching] = [i for step in steps for i in step.preempted]
+        assert sum(len(step.sampled) for step in steps) == 2 + 5 * 38
+    assert preemptions["decode_first"] == []
+    assert preemptions["chunked"] != []
+
+
+@on(batching="decode_first", max_num_batched_tokens=32, long_prefill_token_threshold=31)
+def test_decode_first_puts_decodes_before_a_prompt_that_was_admitted_earlier(engine: Engine) -> None:
+    engine.send(200, 2)
+    engine.send(1, 9)
+    assert [engine.step().scheduled for _ in range(2)] == [[(0, 31), (1, 1)], [(1, 1), (0, 31)]]
+
+
+@on(batching="decode_first", usable=8, max_num_batched_tokens=64)
+def test_decode_first_comes_through_memory_pressure(engine: Engine) -> None:
+    for _ in range(6):
+        engine.send(30, 40)
+    steps = engine.drain()
+    assert any(step.preempted for step in steps)
+    assert sum(len(step.sampled) for step in steps) == 6 * 40
+
+
 @on(batching="prefill_first", max_num_batched_tokens=64)
 def test_prefill_first_runs_prompts_alone_before_any_decode(engine: Engine) -> None:
     engine.send(40, 3)
