@@ -13,6 +13,7 @@ from scenarios import mixture, traces
 from scenarios.arrivals import ClosedLoop, draw_pauses
 from scenarios.classes import Senders, ServiceClass, Tenant, draw_senders
 from scenarios.errors import InputError
+from scenarios.host_memory import check_pins
 from scenarios.layouts import Conversations
 from scenarios.prompts import Prompts
 from scenarios.recorded import to_workload
@@ -56,6 +57,9 @@ def generate(scenario: Scenario) -> Workload:
         parts = [_of_one(spec.mix[name], scenario, streams.of(f"mix:{name}"), name) for name in labels]
         workload = mixture.merged(parts, mixture.in_order(parts), labels)
     _limit_ttft(workload, scenario)
+    check_pins(scenario, workload)
+    if spec.predictor is not None:
+        workload.predicted_tokens = spec.predictor.predict(workload, streams("predictor"))
     return workload
 
 

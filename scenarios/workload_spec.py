@@ -14,6 +14,7 @@ from scenarios.errors import misplaced
 from scenarios.fields import Section
 from scenarios.layouts import Conversations
 from scenarios.lengths import Fixed, Lengths, MaxTokens
+from scenarios.predictors import Predictor
 from scenarios.prompts import Prompts, Sessions, SharedPrefix, Unique
 from scenarios.trace_options import TraceOptions
 from scenarios.transforming import Transform, check_caps, check_transforms
@@ -48,6 +49,7 @@ class WorkloadSpec(Section):
         difficulty: what a router that judges prompts sees, 0 (trivial) to 1.
         mix: workloads by name, each with its own arrivals, merged by time. A part's name is the class of what it sends, unless it
             has classes of its own; tenants and classes of equal names are the same in all parts.
+        predictor: who expects how long answers are, for orders that need foresight; over a mix, one for all of it.
         transforms: what the product decides about prompts and answers, one after the other; a replayed trace is transformed too.
         trace: replayed instead of all of these where it has a path.
     """
@@ -62,6 +64,7 @@ class WorkloadSpec(Section):
     classes: Annotated[tuple[ServiceClass, ...], Field(strict=False)] = ()
     difficulty: Difficulty | None = None
     mix: Annotated[dict[Annotated[str, Field(min_length=1)], WorkloadSpec] | None, Field(min_length=1)] = None
+    predictor: Predictor | None = None
     transforms: Annotated[tuple[Transform, ...], Field(strict=False)] = ()
     trace: TraceOptions | None = None
 
@@ -112,6 +115,10 @@ class WorkloadSpec(Section):
         for name, part in parts.items():
             if part.mix is not None:
                 raise misplaced("a part of a mix cannot be a mix; name its parts here", "mix", name, "mix")
+            if part.predictor is not None:
+                raise misplaced(
+                    "a mix has one predictor for all of it; name it beside the mix", "mix", name, "predictor"
+                )
             if isinstance(part.arrivals, ClosedLoop):
                 raise misplaced(
                     "closed_loop inside a mix is not modelled; its clients would wait for each other's answers",
