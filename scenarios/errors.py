@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from pydantic import ValidationError
@@ -43,6 +44,16 @@ def misplaced(message: str, *path: int | str) -> PydanticCustomError:
     """An error found by a validator of the whole, which blames the value at `path` below it."""
     # Braces would be read as a template by pydantic.
     return PydanticCustomError("misplaced", "{text}", {"text": message, "path": path})
+
+
+@contextmanager
+def beneath(*path: int | str) -> Iterator[None]:
+    """What is blamed inside lies below `path`."""
+    try:
+        yield
+    except PydanticCustomError as error:
+        told = error.context or {}
+        raise misplaced(str(told.get("text", error)), *path, *told.get("path", ())) from None
 
 
 def check_keys(data: Mapping[str, Any], allowed: Iterable[str]) -> None:
