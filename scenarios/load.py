@@ -146,5 +146,6 @@ def json_schema() -> dict[str, Any]:
     engine["policy"]["enum"] = list(ORDERS)
     engine["batching"]["enum"] = list(BATCHINGS)
     engine["capacity_scheduler_policy"]["enum"] = list(CAPACITIES)
-    schema["properties"]["router"]["enum"] = list(ROUTERS)
+    names, *_ = schema["properties"]["router"]["oneOf"]
+    names["enum"] = list(ROUTERS)
     return schema

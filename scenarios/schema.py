@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from typing import Annotated, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
 
-from pydantic import (
-    Field,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from scenarios.cost import Cost
 from scenarios.engine import LATER_FIELDS, Engine
-from scenarios.errors import check_name
+from scenarios.errors import beneath, misplaced
 from scenarios.fields import PositiveDuration, Section
+from scenarios.hardware import HardwareSpec
 from scenarios.objectives import ObjectiveText, Slo
+from scenarios.orders import check_order
+from scenarios.pools import PoolSpec, check_names, check_router
+from scenarios.routers import Router, routing_of
 from scenarios.sheets import Hardware, Model
 from scenarios.workload_spec import WorkloadSpec, check_fixed_lengths
 from serving.config import EngineConfig
-from serving.routing import ROUTERS
+from serving.routing import Routing
 
 
 class Prices(Section):
@@ -40,7 +41,8 @@ class Scenario(Section):
     hardware: Hardware
     engine: Engine = Engine()
     replicas: int = Field(default=1, ge=1)
-    router: str = "round_robin"
+    router: Router = "round_robin"
+    pools: Annotated[tuple[PoolSpec, ...], Field(strict=False)] = ()
     workload: WorkloadSpec
     slo: Slo = Slo()
     objectives: Annotated[tuple[ObjectiveText, ...], Field(strict=False)] = ()
@@ -49,10 +51,13 @@ class Scenario(Section):
     seed: int = Field(default=0, ge=0)
     horizon: PositiveDuration | None = None
 
-    @field_validator("router")
+    @model_validator(mode="before")
     @classmethod
-    def _known_router(cls, name: str) -> str:
-        return check_name("router", name, ROUTERS)
+    def _as_the_first_pool_has_it(cls, data: Any) -> Any:
+        pools = data.get("pools") if isinstance(data, Mapping) else None
+        if not isinstance(pools, list | tuple) or not pools or not isinstance(pools[0], Mapping):
+            return data
+        return {name: pools[0][name] for name in ("model", "hardware") if name in pools[0]} | dict(data)
 
     @model_validator(mode="after")
     def _fits(self) -> Scenario:
@@ -60,7 +65,23 @@ class Scenario(Section):
             price = Prices.model_construct(_fields_set=set(), gpu_hour=self.hardware.usd_per_hour)
             # Not marked as set: written out again, the scenario still follows its hardware.
             self.__dict__["prices"] = price
-        check_fixed_lengths(self.workload, self.engine_config())
+        if not self.pools:
+            check_order(self.engine, self.workload, self.slo)
+            check_fixed_lengths(self.workload, self.engine_config())
+            with beneath("router"):
+                check_router(self.router, ())
+            return self
+        if "replicas" in self.model_fields_set:
+            raise misplaced("found beside pools, each of which has replicas of its own; leave it out", "replicas")
+        check_names(self.pools)
+        with beneath("router"):
+            check_router(self.router, self.pools)
+        configs = []
+        for i, pool in enumerate(self.of_pools()):
+            with beneath("pools", i):
+                check_order(pool.engine, self.workload, self.slo)
+                configs.append(pool.engine_config())
+        _check_some_hold(self.workload, configs)
         return self
 
     @property
@@ -73,21 +94,52 @@ class Scenario(Section):
         """Precision of the KV cache, resolved."""
         return self.engine.kv_dtype
 
+    @property
+    def routing(self) -> Routing:
+        """The router and its options."""
+        return routing_of(self.router, [pool.name for pool in self.pools])
+
+    def of_pools(self) -> list[Scenario]:
+        """The scenario as each pool sees it: its own model, hardware, engine, replicas, step costs and price. Without pools it is
+        its only one."""
+        if not self.pools:
+            return [self]
+        found = []
+        for pool in self.pools:
+            hardware = pool.hardware or self.hardware
+            own = {
+                "model": pool.model or self.model,
+                "hardware": hardware,
+                "engine": pool.engine or self.engine,
+                "replicas": pool.replicas,
+                "cost": pool.cost or self.cost,
+                "prices": self.prices.model_copy(update={"gpu_hour": self._gpu_hour_of(pool, hardware)}),
+            }
+            found.append(self.model_copy(update={**own, "pools": (), "router": "round_robin"}))
+        return found
+
+    def _gpu_hour_of(self, pool: PoolSpec, hardware: HardwareSpec) -> float:
+        if pool.gpu_hour is not None:
+            return pool.gpu_hour
+        # A price that the scenario states is that of its own hardware.
+        return self.prices.gpu_hour if hardware == self.hardware else hardware.usd_per_hour
+
     def engine_config(self) -> EngineConfig:
-        """What the scheduler runs with: explicit fields, then the preset's, KV blocks from memory."""
+        """What the scheduler runs with: explicit fields, then the preset's, KV blocks from memory. With several pools, that of the
+        first."""
+        if self.pools:
+            return self.of_pools()[0].engine_config()
         return self.engine.resolve(self.model, self.hardware)
 
     def hash(self) -> str:
         """SHA-256 (hex) of everything that can change a result: contents of files rather than their paths, dimensions
         rather than names; not the scenario's own name and description."""
         content = self.model_dump(mode="json", exclude={"name", "description"}, context={"digest": True})
-        for (
-            section,
-            names,
-        ) in LATER.items():  # where they say what was always so, hashes of before they were there stand
-            fields = content[section] if section else content
-            unset = _DEFAULTS[section].model_dump(mode="json", include=set(names))
-            for name in names:
+        parts = [(section, content[section] if section else content) for section in LATER]
+        parts += [("engine", pool["engine"]) for pool in content["pools"] if "engine" in pool]
+        for section, fields in parts:  # where they say what was always so, hashes of before they were there stand
+            unset = _DEFAULTS[section].model_dump(mode="json", include=set(LATER[section]))
+            for name in LATER[section]:
                 if fields[name] == unset[name]:
                     del fields[name]
         sheet = content["hardware"]
@@ -95,6 +147,9 @@ class Scenario(Section):
             del content["cost"]["noise"]
         if self.engine.tensor_parallel_size == 1:
             for name in ("link_bandwidth", "link_latency"):
+                sheet.pop(name, None)
+        if not any(part.engine.uses_host_memory for part in self.of_pools()):
+            for name in ("host_bandwidth", "host_latency"):
                 sheet.pop(name, None)
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -106,10 +161,22 @@ class Scenario(Section):
         return yaml.safe_dump({"schema_version": 1} | data, sort_keys=False, allow_unicode=True, width=120)
 
 
+def _check_some_hold(workload: WorkloadSpec, configs: Sequence[EngineConfig]) -> None:
+    """Refuses a workload of which no pool could hold every kind of request."""
+    for i, config in enumerate(configs):
+        try:
+            check_fixed_lengths(workload, config)
+        except PydanticCustomError:
+            if i == len(configs) - 1:
+                raise
+        else:
+            return
+
+
 LATER: Mapping[str, tuple[str, ...]] = {
-    "": (),
+    "": ("pools",),
     "engine": LATER_FIELDS,
-    "workload": ("classes", "difficulty", "mix", "transforms"),
+    "workload": ("classes", "difficulty", "mix", "predictor", "transforms"),
     "prices": (),
 }
 """By section ("" is the scenario itself): fields that are hashed only where they are not at their defaults, because scenarios of

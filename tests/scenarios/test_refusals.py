@@ -196,5 +196,5 @@ def test_schema_knows_every_shipped_scenario() -> None:
         fields = yaml.safe_load(scenarios.template(name))
         assert set(fields) <= set(schema["properties"])
     assert "fcfs" in schema["$defs"]["Engine"]["properties"]["policy"]["enum"]
-    assert "round_robin" in schema["properties"]["router"]["enum"]
+    assert "round_robin" in schema["properties"]["router"]["oneOf"][0]["enum"]
     assert schema["additionalProperties"] is False
