@@ -16,6 +16,7 @@ from serving.records import RequestLog, StepLog
 from serving.request import Request
 from sim.cost import CostModel
 from sim.fast_replica import FastReplica
+from sim.replica import let_go
 
 
 class FastAsyncReplica(FastReplica):
@@ -63,6 +64,10 @@ class FastAsyncReplica(FastReplica):
         """Decides the next step, and all that are decided before `bound`; only to the end of the next leap if somebody watches
         finishes, but at least until a step is in flight."""
         scheduler, now, end = self.scheduler, self.free_from, self.until
+        if self.leaving:
+            let_go(self.leaving, scheduler, self.steps)
+            if not self.has_work:
+                return
         running, waiting, finishes, ends = scheduler.running, scheduler.waiting, scheduler.finishes, self.steps.end_ns
         watched = self.on_finish is not None
         if end <= now:

@@ -7,12 +7,14 @@ from collections.abc import Callable
 
 import numpy as np
 
+from serving.admission import Load
 from serving.fast_scheduler import FastScheduler
 from serving.plan import StepShape
 from serving.records import RequestLog, StepLog, pack_leap
-from serving.request import Request, Status
+from serving.request import Cause, Request, Status
 from sim.cost import CostModel
 from sim.operator_cost import OperatorCost
+from sim.replica import let_go, staying
 from sim.tabled_cost import TabledCost
 
 _FINISHED = Status.FINISHED
@@ -39,6 +41,7 @@ class FastReplica:
         leaps: bool = True,
     ) -> None:
         self.number = number
+        self.pool = 0
         self.scheduler = scheduler
         self.cost = cost
         self.prompt_ns = _prompt_ns(cost)
@@ -53,6 +56,7 @@ class FastReplica:
         self.first = 0  # where the ends of the steps in flight begin in the log
         self.owed = 0  # blocks that the leap in flight takes when it completes: a cut one takes fewer
         self.submitted = 0
+        self.leaving: dict[Request, None] = {}  # aborted, and not let go yet
 
     @property
     def has_work(self) -> bool:
@@ -102,6 +106,10 @@ class FastReplica:
         next leap if somebody watches finishes, since what they do about one comes before the next step.
         """
         scheduler, end = self.scheduler, self.free_from
+        if self.leaving:
+            let_go(self.leaving, scheduler, self.steps)
+            if not self.has_work:
+                return
         running, waiting, finishes = scheduler.running, scheduler.waiting, scheduler.finishes
         watched = self.on_finish is not None
         while True:
@@ -139,7 +147,11 @@ class FastReplica:
 
     def _finish(self, now: int) -> None:
         requests, number, on_finish, steps = self.requests, self.number, self.on_finish, self.steps
+        leaving = self.leaving
         for request in self.scheduler.update():
+            if leaving and request in leaving:  # its answer is complete, but its client has left
+                del leaving[request]
+                continue
             self.outstanding -= 1
             requests.close(request, _FINISHED, now, number, request.submission)
             if on_finish is not None:
@@ -287,6 +299,27 @@ class FastReplica:
         )
         return self._leap(end, bound, decided=1) if goes_on else end
 
+    def abort(self, request: Request, now: int, status: Status, cause: Cause) -> None:
+        """Its client has left, or it is sent away: its row is closed with the tokens that are out, and the engine lets it go when
+        it decides its next step. The caller has called `advance(now)`, and `cut(now)` if leaps may go on beyond."""
+        self._close_as_of(request, now, now, status, now, cause)
+        self.outstanding -= 1
+        self.leaving[request] = None
+
+    def load(self, now: int) -> Load:
+        """What there is to do; the caller has called `advance(now)`."""
+        scheduler = self.scheduler
+        in_use = scheduler.usable - scheduler.free
+        if self.owed:  # a leap is in flight, whose later steps may never run
+            ends, blocks = self.steps.end_ns, self.steps.kv_blocks
+            in_use = blocks[min(bisect_left(ends, now, max(self.first - self.ahead, 0)) + self.ahead, len(blocks) - 1)]
+        waiting = staying(scheduler.waiting, self.leaving)
+        return Load(waiting, len(scheduler.running), scheduler.max_num_seqs, in_use / scheduler.usable)
+
+    def cached_tokens(self, request: Request) -> int:
+        """Not known here: routers that ask get `sim.replica.Replica`."""
+        raise NotImplementedError
+
     def close_open(self, now: int) -> None:
         """Writes the rows of requests that the end of the run finds unfinished, and takes the step that runs then, and what has
         been decided after it, back."""
@@ -302,12 +335,21 @@ class FastReplica:
         while steps.visible and steps.visible[-2] >= scheduler.step:  # no step was decided with it
             del steps.visible[-2:]
         for request in (*scheduler.running, *scheduler.waiting):
-            request.num_outputs = scheduler.outputs_of(request, self.ends is not None)
-            if request.first_scheduled_ns >= now:
-                request.first_scheduled_ns = -1
-            if request.first_token_ns >= now:
-                request.first_token_ns = -1
-            self.requests.close(request, Status.IN_FLIGHT, -1, self.number, request.submission)
+            if request not in self.leaving:
+                self._close_as_of(request, now, now - 1, Status.IN_FLIGHT, -1, Cause.NONE)
+
+    def _close_as_of(
+        self, request: Request, started_before: int, out_by: int, status: Status, finish: int, cause: Cause
+    ) -> None:
+        """Writes the row of a request that goes on in the scheduler, without what has been decided but has not happened yet."""
+        known = request.num_outputs, request.first_scheduled_ns, request.first_token_ns
+        request.num_outputs = self.scheduler.outputs_of(request, self.ends is not None)
+        if request.first_scheduled_ns >= started_before:
+            request.first_scheduled_ns = -1
+        if request.first_token_ns > out_by:
+            request.first_token_ns = -1
+        self.requests.close(request, status, finish, self.number, request.submission, cause)
+        request.num_outputs, request.first_scheduled_ns, request.first_token_ns = known
 
 
 def _prompt_ns(cost: CostModel) -> Callable[[int, int, int, int], int]:

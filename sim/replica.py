@@ -11,19 +11,21 @@ arrives during step N is first seen when N + 1 starts, and runs in N + 2.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
+from serving.admission import Load
+from serving.fast_scheduler import FastScheduler
 from serving.plan import Executor, StepPlan, StepResult
 from serving.records import RequestLog, StepLog
-from serving.request import Request, Status
+from serving.request import Cause, Request, Status
 from serving.scheduler import Scheduler
 from sim.acceptance import Acceptance
 from sim.cost import CostModel
 from sim.drafting import Drafting
+from sim.host_link import HostLink
 
 EMPTY_STEPS_ALLOWED = 2
-from sim.host_link import HostLink
 """A step that only preempts is empty, and so is one decided while the last tokens of all that runs are in flight; an engine that
 can progress has no two of a kind in a row."""
 
@@ -32,6 +34,7 @@ class AnyReplica(Protocol):
     """What the cluster drives."""
 
     number: int
+    pool: int
     outstanding: int
     ends: int | None
 
@@ -45,7 +48,13 @@ class AnyReplica(Protocol):
 
     def cut(self, now: int) -> bool: ...
 
+    def abort(self, request: Request, now: int, status: Status, cause: Cause) -> None: ...
+
+    def load(self, now: int) -> Load: ...
+
     def close_open(self, now: int) -> None: ...
+
+    def cached_tokens(self, request: Request) -> int: ...
 
     @property
     def has_work(self) -> bool: ...
@@ -61,6 +70,7 @@ class CostExecutor:
     Args:
         acceptance: which drafts stand and how many are found, where the engine speculates.
         drafting: what proposing costs, None where it costs nothing.
+        link: to the host's memory, where KV blocks are copied there and back.
     """
 
     def __init__(
@@ -73,17 +83,19 @@ class CostExecutor:
         self.cost = cost
         self.acceptance = acceptance
         self.drafting = drafting
+        self.link = link
         self.plans: deque[StepPlan] = deque()
 
     def submit(self, plan: StepPlan) -> None:
-        link: to the host's memory, where KV blocks are copied there and back.
         self.plans.append(plan)
 
     def collect(self) -> StepResult:
         plan = self.plans.popleft()
         duration = self.cost.step_ns(plan.shape)
+        if plan.moves and self.link is not None:
+            out = sum(move.out for move in plan.moves)
+            duration += self.link.ns(out, len(plan.moves) - out)
         if self.acceptance is None:
-        self.link = link
             return StepResult(duration)
         if self.drafting is not None and plan.propose:
             duration += self.drafting.ns(plan.shape)
@@ -92,9 +104,6 @@ class CostExecutor:
             if row.samples:
                 request, index = row.request, row.request.index
                 stand = 0 if row.padded else self.acceptance.accepted(request, row.drafts)
-        if plan.moves and self.link is not None:
-            out = sum(move.out for move in plan.moves)
-            duration += self.link.ns(out, len(plan.moves) - out)
                 accepted[index] = stand
                 if plan.propose:
                     proposed[index] = self.acceptance.proposed(request, request.num_outputs + stand + 1)
@@ -111,8 +120,10 @@ class _Decided(NamedTuple):
 class Replica:
     """Any scheduler setting, any executor, one step at a time.
 
-    ends: when the step in flight ends, None when the device is idle. free_from: earliest start of the next step.
-    on_finish: called with every request that ends here, at the time of its end.
+    pool: number of its pool. ends: when the step in flight ends, None when the device is idle. free_from: earliest start of the
+    next step.
+    on_finish: called with every request that is finished here, at the time of its end.
+    leaving: requests that were aborted and that the engine has not let go yet.
     """
 
     def __init__(
@@ -125,6 +136,7 @@ class Replica:
         on_finish: Callable[[Request, int], None] | None = None,
     ) -> None:
         self.number = number
+        self.pool = 0
         self.scheduler = scheduler
         self.executor = executor
         self.requests = requests
@@ -139,6 +151,7 @@ class Replica:
         self.open: dict[int, tuple[Request, int]] = {}  # index -> request, position in order of submission
         self.submitted = 0
         self.empty_steps = 0
+        self.leaving: dict[Request, None] = {}
 
     @property
     def has_work(self) -> bool:
@@ -178,6 +191,10 @@ class Replica:
         """Starts the next step at `free_from`, deciding it if need be, and the one after it where scheduling is asynchronous.
         (`bound` concerns leaps only.)"""
         start = self.free_from
+        if self.leaving:
+            let_go(self.leaving, self.scheduler, self.steps)
+            if not self.has_work:
+                return
         decided = self.next or self._decide(start)
         self.next = None
         if self.scheduler.config.async_scheduling and self.scheduler.has_work:
@@ -214,16 +231,55 @@ class Replica:
         plan.ended(end)
         self.running, self.ends, self.free_from = None, None, end
         for request in self.scheduler.update(plan, result.accepted, result.proposed):
+            if request in self.leaving:  # its answer is complete, but its client has left
+                del self.leaving[request]
+                continue
             self._close(request, Status.FINISHED, end)
             if self.on_finish is not None:
                 self.on_finish(request, end)
+
+    def abort(self, request: Request, now: int, status: Status, cause: Cause) -> None:
+        """Its client has left, or it is sent away: its row is closed with the tokens that are out, and the engine lets it go when
+        it decides its next step. The caller has called `advance(now)`, and `cut(now)` if leaps may go on beyond."""
+        self._close(request, status, now, cause)
+        self.leaving[request] = None
+
+    def load(self, now: int) -> Load:
+        """What there is to do; the caller has called `advance(now)`."""
+        scheduler = self.scheduler
+        config = scheduler.config
+        in_use = config.usable_blocks - scheduler.free_blocks
+        waiting = staying(scheduler.waiting, self.leaving)
+        return Load(waiting, len(scheduler.running), config.max_num_seqs, in_use / config.usable_blocks)
+
+    def cached_tokens(self, request: Request) -> int:
+        """Tokens of the prompt that the prefix cache holds, of a request that is nowhere yet."""
+        pool = self.scheduler.pool
+        known = getattr(request, "text", None)  # hashes serve all replicas whose blocks are as large
+        if known is None or known.block_size != pool.block_size:
+            request.text = None
+        return len(pool.find_prefix(request)) * pool.block_size
 
     def close_open(self, now: int) -> None:
         """Writes the rows of requests that the end of the run finds unfinished."""
         for request, _ in list(self.open.values()):
             self._close(request, Status.IN_FLIGHT, now)
 
-    def _close(self, request: Request, status: Status, now: int) -> None:
+    def _close(self, request: Request, status: Status, now: int, cause: Cause = Cause.NONE) -> None:
         _, submitted = self.open.pop(request.index)
         self.outstanding -= 1
-        self.requests.close(request, status, now if status is not Status.IN_FLIGHT else -1, self.number, submitted)
+        finish = now if status is not Status.IN_FLIGHT else -1
+        self.requests.close(request, status, finish, self.number, submitted, cause)
+
+
+def let_go(leaving: dict[Request, None], scheduler: Scheduler | FastScheduler, steps: StepLog) -> None:
+    """The engine sees who has left, before it decides its next step."""
+    for request in leaving:
+        if scheduler.abort(request):
+            steps.aborted += (scheduler.step, request.index)
+    leaving.clear()
+
+
+def staying(waiting: Sequence[Request], leaving: dict[Request, None]) -> Sequence[Request]:
+    """Those who wait, without those who have left."""
+    return [request for request in waiting if request not in leaving] if leaving else waiting
