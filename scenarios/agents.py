@@ -170,7 +170,7 @@ class Agents(Conversations):
         for steps in kids:
             if len(rows.session) == end:
                 break
-            context = [*start, Said(f"a{len(rows.session)}", -1, draw.task[len(rows.session)], Role.USER, turn)]
+            context = [*start, Said(f"a{len(rows.session)}", -1, draw.task[len(rows.session)], Role.TASK, turn)]
             before, pause = caller, 0
             for step in range(steps):
                 row = len(rows.session)

@@ -27,6 +27,7 @@ class Role(IntEnum):
     HISTORY = 2  # what the user said in an earlier turn
     ANSWER = 3  # what the model said in an earlier turn
     TOOL = 4  # the result of a tool call
+    TASK = 5  # what an agent told the sub-agent whose prompt this is
 
 
 @dataclass

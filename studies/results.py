@@ -52,7 +52,7 @@ WORKLOAD_COLUMNS = (
     "think_ns",
 )
 OPTIONAL_WORKLOAD_COLUMNS = ("service_class", "predicted_tokens", "ttft_ns", "difficulty")
-WORKLOAD_FACTS = ("tenants", "classes", "class_slo", "concurrency", "tries", "source")
+WORKLOAD_FACTS = ("tenants", "classes", "class_slo", "concurrency", "tries", "source", "changes")
 
 
 class _Info(BaseModel):
@@ -228,6 +228,7 @@ def _write_workload(workload: Workload, part: Path) -> None:
         segments = pa.table(described)
         pq.write_table(segments, part / "segments.parquet", compression="zstd")
     about = {name: getattr(workload, name) for name in WORKLOAD_FACTS}
+    about["joins"] = None if workload.joins is None else workload.joins.tolist()
     table = pa.table(columns).replace_schema_metadata({"servetwin": json.dumps(about, default=_plain)})
     pq.write_table(table, part / "workload.parquet", compression="zstd")
 
@@ -253,6 +254,7 @@ def load_workload(folder: Path | str) -> Workload:
             segments = pq.read_table(folder / "segments.parquet")
             keys, tokens = segments["key"].to_pylist(), segments["tokens"].to_numpy()
             role = segments["role"].to_numpy() if "role" in segments.column_names else None
+        joins = None if about.get("joins") is None else np.array(about["joins"], dtype=np.int64).reshape(-1, 2)
     except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as error:
         raise InputError(f"{folder}: its workload cannot be read: {str(error).splitlines()[0]}") from None
     return Workload(
@@ -267,6 +269,8 @@ def load_workload(folder: Path | str) -> Workload:
         classes=tuple(about.get("classes", ("default",))),
         class_slo=tuple(about.get("class_slo", ())),
         tries=about.get("tries", 1),
+        joins=joins,
+        changes=tuple(about.get("changes", ())),
     )
 
 

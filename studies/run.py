@@ -23,7 +23,7 @@ from serving.records import Records
 from sim.cost import CostModel
 from sim.profile import Profile
 from sim.replay import ReplayReport, replay
-from studies import quality, speculation, step_costs
+from studies import conversations, quality, speculation, step_costs
 from studies.binding import binding
 from studies.results import Run
 from studies.step_costs import cost_of, profile_of
@@ -199,6 +199,9 @@ def describe(
     held = figures["kv_capacity_tokens"]
     figures["kv_capacity_tokens_low"] = held if capacity is None else capacity.low
     figures["kv_capacity_tokens_high"] = held if capacity is None else capacity.high
+    talk = conversations.described(workload, records, config.block_size)
+    if talk is not None:
+        figures["kv_survival_percent"] = conversations.survival(talk)
     profile = getattr(cost, "profile", None)
     drafting = None if cost is None else speculation.drafting_of(scenario, cost)
     why_synchronous = scenario.engine.why_synchronous(scenario.hardware) if scenario.engine.async_scheduling else None
@@ -235,6 +238,8 @@ def describe(
         "versions": versions(),
         "binding": binding(records, config, cost, figures["duration"], drafting),
         "speculation": speculation.described(records, scenario, cost),
+        "conversations": talk,
+        "transforms": list(workload.changes),
         "quality": quality.of_scenario(scenario, profile if isinstance(profile, Profile) else None),
     }
     return Run(records, figures, info, scenario.to_yaml(), scenario, cost, workload)

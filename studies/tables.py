@@ -275,6 +275,8 @@ def binds(run: Run) -> Table:
 
 def every(run: Run) -> list[Table]:
     """All tables of a run, KV capacity first."""
+    from studies import conversations  # which is made of this file's tables
+
     percentiles = run.info.get("percentiles", (50, 90, 95, 99))
     held = [objectives(run)] if run.info.get("objectives") else []
     drafts = [speculation(run)] if run.info.get("speculation") else []
@@ -285,6 +287,7 @@ def every(run: Run) -> list[Table]:
         throughput(run),
         *drafts,
         *lost,
+        *conversations.tables_of(run),
         *held,
         binds(run),
         outcomes(run),
