@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
@@ -9,8 +10,9 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from scenarios.errors import check_name, misplaced
-from scenarios.fields import Section
+from scenarios.fields import Section, TokenCount
 from scenarios.hardware import HardwareSpec
+from scenarios.host_memory import check_together, host_blocks, pinned
 from scenarios.models import BYTES, ModelSpec
 from scenarios.presets import DEFAULT, PRESETS, preset_name
 from scenarios.speculation import Speculation
@@ -39,6 +41,10 @@ LATER_FIELDS = (
     "schedule_conservativeness",
     "batch_wait_timeout_iters",
     "batch_wait_max_tokens_ratio",
+    "preemption",
+    "swap_space",
+    "kv_offloading_size",
+    "pinned_prefixes",
 )
 """Fields of the engine section that are hashed only where they are not at their defaults."""
 
@@ -62,6 +68,13 @@ class Engine(Section):
         batch_wait_max_tokens_ratio: the share of the budget from which they wait no longer.
         speculation: drafts that are verified several at a time; none if not given.
         tensor_parallel_size: devices that one replica is split over, each with its share of the heads, weights and KV.
+        preemption: `recompute` (vLLM V1: a victim's KV is dropped and computed again) or `swap` (vLLM V0: copied to the host and
+            back; those swapped out return before anybody new is admitted).
+        swap_space: GiB of host memory a device for that, 4 if not given.
+        kv_offloading_size: GiB of host memory, of all devices together, for cached blocks that the device evicts; they are copied
+            back when a prompt hits them. None if not given.
+        pinned_prefixes: texts at the start of prompts that the prefix cache never evicts: `{"sys:0": 2000}` is the first 2000 tokens
+            of the first shared prefix, in whole blocks.
     """
 
     preset: str = DEFAULT
@@ -87,6 +100,10 @@ class Engine(Section):
     schedule_conservativeness: float = Field(default=1.0, gt=0, le=10)
     batch_wait_timeout_iters: int = Field(default=0, ge=0)
     batch_wait_max_tokens_ratio: float = Field(default=0.0, ge=0, le=1)
+    preemption: Literal["recompute", "swap"] = "recompute"
+    swap_space: float | None = Field(default=None, gt=0, le=1e6)
+    kv_offloading_size: float | None = Field(default=None, gt=0, le=1e6)
+    pinned_prefixes: Mapping[str, TokenCount] = {}
 
     @field_validator("preset")
     @classmethod
@@ -118,6 +135,7 @@ class Engine(Section):
 
     @model_validator(mode="after")
     def _known_together(self) -> Engine:
+        check_together(self)
         for name, others in (
             ("async_scheduling", ("chunked", "decode_first", "prefill_first")),
             ("speculation", ("chunked", "decode_first")),
@@ -151,6 +169,11 @@ class Engine(Section):
             return self.kv_cache_dtype
         return self.weight_dtype if BYTES[self.weight_dtype] >= 2 else "bfloat16"
 
+    @property
+    def uses_host_memory(self) -> bool:
+        """Whether KV is copied to the host and back."""
+        return self.preemption == "swap" or self.kv_offloading_size is not None
+
     def resolve(self, model: ModelSpec, hardware: HardwareSpec) -> EngineConfig:
         """The settings that the scheduler runs with.
 
@@ -171,7 +194,7 @@ class Engine(Section):
         check_tensor_parallel(tp, *((model,) if draft is None else (model, draft)))
         if blocks is None:
             blocks = self.blocks_beside(model, hardware, preset.reserves_on(hardware)[1])
-            capacity = (blocks - 1) * block_size
+            capacity = (blocks - 1) * block_size - sum(n for _, n in pinned(self, block_size, blocks - 1))
             if self.max_model_len is not None and capacity < window:
                 raise misplaced(
                     f"found {window}, but the KV memory of {hardware.name} beside {model.name} holds {capacity} tokens; "
@@ -185,6 +208,8 @@ class Engine(Section):
                 f"{f' on each of {tp} devices' if tp > 1 else ''}, {hardware.name} has {hardware.memory_bytes / 1e9:.1f} GB of memory",
                 "model",
             )
+        pins = pinned(self, block_size, blocks - 1)
+        host = host_blocks(self, model, hardware, block_size, window)
         reserve, given = self.scheduler_reserve_full_isl, self.speculation
         slots = METHODS[given.method].input_slots if given else 0
         budget = self.max_num_batched_tokens
@@ -219,6 +244,10 @@ class Engine(Section):
             schedule_conservativeness=self.schedule_conservativeness,
             batch_wait_timeout_iters=self.batch_wait_timeout_iters,
             batch_wait_max_tokens_ratio=self.batch_wait_max_tokens_ratio,
+            preemption=self.preemption,
+            swap_blocks=host.swap,
+            offload_blocks=host.offload,
+            pinned_prefixes=pins,
         )
 
     def utilization_on(self, hardware: HardwareSpec) -> float:

@@ -27,6 +27,8 @@ _BOUNDS: Mapping[str, tuple[float, float, str]] = {
     "kv_cache_bytes": (1, 1e16, " bytes"),
     "link_bandwidth": (1e6, 1e18, " bytes/s"),
     "link_latency": (0, 60, " seconds"),
+    "host_bandwidth": (1e6, 1e18, " bytes/s"),
+    "host_latency": (0, 60, " seconds"),
 }
 
 
@@ -52,6 +54,9 @@ class HardwareSpec:
         link_bandwidth: bytes/s that a device sends to the others of its tensor-parallel group, one direction of the sheet
             (NVLink, or PCIe where there is none); None: it has no such link.
         link_latency: an all-reduce of next to nothing among them, seconds; an assumption.
+        host_bandwidth: bytes/s between the device and its host's pinned memory, one direction, as copies of whole KV blocks reach
+            it (about 85 % of what PCIe states; engines that copy layer by layer reach less); None: KV never leaves the device.
+        host_latency: launching the copies of a step in one direction, seconds; an assumption.
         is_cpu: engines choose other defaults on CPUs.
         large_batches: engines choose large default batches here (vLLM: 70 GiB or more, but not an A100).
     """
@@ -71,6 +76,8 @@ class HardwareSpec:
     kv_cache_bytes: float | None = None
     link_bandwidth: float | None = None
     link_latency: float = 10e-6
+    host_bandwidth: float | None = None
+    host_latency: float = 30e-6
     is_cpu: bool = False
     large_batches: bool | None = None
 
@@ -107,38 +114,40 @@ def _gpu(
     fp8: float | None,
     usd_per_hour: float,
     link: tuple[float, float],
+    host_bandwidth: float,
     reserve_bytes: float = 3.5e9,
     large_batches: bool | None = None,
 ) -> HardwareSpec:
     flops = {"bfloat16": bf16, "float16": bf16} | ({"fp8": fp8, "int8": fp8} if fp8 else {})
     return HardwareSpec(
         name, round(memory_gib * GIB), bandwidth, flops, usd_per_hour,
-        reserve_bytes=reserve_bytes, link_bandwidth=link[0], link_latency=link[1], large_batches=large_batches,
+        reserve_bytes=reserve_bytes, link_bandwidth=link[0], link_latency=link[1], host_bandwidth=host_bandwidth, large_batches=large_batches,
     )  # fmt: skip
 
 
 _NVLINK = 10e-6  # seconds of a small all-reduce: one kernel in which every device reads the others' memory
 _PCIE = 30e-6  # the same where data passes the host's switches
+_GEN4, _GEN5 = 27e9, 54e9  # bytes/s that large copies reach over PCIe 4.0 and 5.0 with 16 lanes (31.5 and 63 stated)
 
 
 CATALOG: dict[str, HardwareSpec] = {
     spec.name: spec
     for spec in (
-        _gpu("H100", 79.1, 3.35e12, 989e12, 1979e12, 3.0, (450e9, _NVLINK)),  # SXM, 80 GB
-        _gpu("H200", 139.8, 4.8e12, 989e12, 1979e12, 3.8, (450e9, _NVLINK)),  # SXM, 141 GB
-        _gpu("B200", 178.3, 8.0e12, 2250e12, 4500e12, 5.5, (900e9, _NVLINK)),  # SXM, 192 GB sold, 180 usable
-        _gpu("A100-80G", 79.2, 2.039e12, 312e12, None, 1.8, (300e9, _NVLINK), large_batches=False),  # SXM
-        _gpu("L40S", 44.4, 0.864e12, 362e12, 733e12, 1.2, (32e9, _PCIE)),  # PCIe 4.0 x16
+        _gpu("H100", 79.1, 3.35e12, 989e12, 1979e12, 3.0, (450e9, _NVLINK), _GEN5),  # SXM, 80 GB
+        _gpu("H200", 139.8, 4.8e12, 989e12, 1979e12, 3.8, (450e9, _NVLINK), _GEN5),  # SXM, 141 GB
+        _gpu("B200", 178.3, 8.0e12, 2250e12, 4500e12, 5.5, (900e9, _NVLINK), _GEN5),  # SXM, 192 GB sold, 180 usable
+        _gpu("A100-80G", 79.2, 2.039e12, 312e12, None, 1.8, (300e9, _NVLINK), _GEN4, large_batches=False),  # SXM
+        _gpu("L40S", 44.4, 0.864e12, 362e12, 733e12, 1.2, (32e9, _PCIE), _GEN4),  # PCIe 4.0 x16
         # Reserve from a public vLLM run: 90 % of 25.25 GB, less 16.06 GB of weights and 2,588 blocks of 16 tokens.
-        _gpu("RTX-4090", 25250627584 / GIB, 1.008e12, 165e12, 330e12, 0.5, (32e9, _PCIE), reserve_bytes=1.24e9),
+        _gpu("RTX-4090", 25250627584 / GIB, 1.008e12, 165e12, 330e12, 0.5, (32e9, _PCIE), _GEN4, reserve_bytes=1.24e9),
         # PCIe 5.0 x16; two cards' all-reduces (13 us, then 36 GB/s) from the public hardware sheet of LLMServingSim's profiler.
-        _gpu("RTX-PRO-6000", 101976440832 / GIB, 1.792e12, 503.8e12, 1007.6e12, 1.8, (45e9, 13e-6)),
+        _gpu("RTX-PRO-6000", 101976440832 / GIB, 1.792e12, 503.8e12, 1007.6e12, 1.8, (45e9, 13e-6), _GEN5),
         # One core of a server CPU with AVX2, and 4 GiB of KV as vLLM gives it on CPUs. Fixed, so that results do not
         # depend on the machine that simulates; what a real one takes is measured by calibration.
         HardwareSpec(
             "cpu", 8 * GIB, 12e9, {"float32": 90e9, "bfloat16": 90e9, "float16": 90e9}, 0.05,
             step_overhead=0.3e-3, sequence_overhead=0.02e-3, layer_overhead=0.1e-3,
-            reserve_bytes=0.5e9, kv_cache_bytes=4 * GIB, is_cpu=True,
+            reserve_bytes=0.5e9, kv_cache_bytes=4 * GIB, host_bandwidth=5e9, is_cpu=True,
         ),
     )
 }  # fmt: skip

@@ -151,6 +151,9 @@ class Scenario(Section):
         if not any(part.engine.uses_host_memory for part in self.of_pools()):
             for name in ("host_bandwidth", "host_latency"):
                 sheet.pop(name, None)
+        if not self.engine.uses_host_memory:
+            for name in ("host_bandwidth", "host_latency"):
+                sheet.pop(name, None)
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def to_yaml(self) -> str:

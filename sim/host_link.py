@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from scenarios.host_memory import block_bytes
+from scenarios.schema import Scenario
 from serving.host_memory import MoveKind
 from serving.records import MOVE_COLUMNS, Column
 
@@ -38,3 +40,12 @@ class HostLink:
         directions = (out > 0).astype(np.int64) + (into > 0)
         seconds = (out + into) * (self.block_bytes / self.bandwidth) + directions * self.latency
         return np.floor(seconds * 1e9 + 0.5).astype(np.int64)
+
+
+def link_of(scenario: Scenario) -> HostLink | None:
+    """The link to the host of a scenario's replicas; None where no KV leaves the device."""
+    engine, hardware = scenario.engine, scenario.hardware
+    if not engine.uses_host_memory or hardware.host_bandwidth is None:
+        return None
+    size = block_bytes(engine, scenario.model, scenario.engine_config().block_size)
+    return HostLink(size, hardware.host_bandwidth, hardware.host_latency)
