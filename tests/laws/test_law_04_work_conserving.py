@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,12 +50,26 @@ def test_step_that_computes_nothing_has_preempted(world: World) -> None:
         assert (replica, step) in emptied
 
 
+@pytest.mark.parametrize("policy", [name for name in ORDERS if name != "priority"])
+def test_whoever_is_next_has_no_room_in_any_order(policy: str) -> None:
+    @law(30)
+    @given(st.integers(50_000, 1_000_000))
+    def check(seed: int) -> None:
+        check_that_the_next_has_no_room(seed, policy)
+
+    check()
+
+
 @law(80)
 @given(st.integers(50_000, 1_000_000))
 def test_whoever_waits_has_no_room(seed: int) -> None:
-    """Without prefix cache the room that the head of the queue needs is known from outside: it never waits beside it."""
+    check_that_the_next_has_no_room(seed)
+
+
+def check_that_the_next_has_no_room(seed: int, policy: str | None = None) -> None:
+    """Without prefix cache the room that the next of the queue needs is known from outside: it never waits beside it."""
     run = random_run(seed)
-    config = run.config
+    config = run.config if policy is None else replace(run.config, policy=policy)
     if config.enable_prefix_caching or not config.enable_chunked_prefill:
         return
     scheduler = Scheduler(config)
@@ -64,7 +80,7 @@ def test_whoever_waits_has_no_room(seed: int) -> None:
         waiting = list(scheduler.waiting)
         budget = config.max_num_batched_tokens - sum(row.tokens for row in plan.scheduled)
         if waiting and not plan.preempted and budget > 0 and plan.running < config.max_num_seqs:
-            tokens = waiting[0].num_tokens
+            tokens = waiting[scheduler.order.first(waiting)].num_tokens
             if not config.scheduler_reserve_full_isl:
                 tokens = min(tokens, budget, config.long_prefill_token_threshold or budget)
             keep = config.watermark_blocks if plan.running else 0

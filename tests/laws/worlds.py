@@ -26,8 +26,10 @@ from serving.routing import ROUTERS
 from sim.acceptance import Acceptance
 from sim.cluster import simulate
 from sim.drafting import DraftModel
+from sim.front import NOTHING, Front
 from sim.roofline import Roofline
 from tests.laws.bent import BentCost
+from tests.laws.fronts import fronts
 
 MICROSECOND = 1_000
 
@@ -55,6 +57,7 @@ class World:
     rates: tuple[float, ...] = (0.8, 0.5)  # of acceptance, by position
     found: float = 0.7
     bent: bool = False  # steps cost what tests.laws.bent says
+    front: Front = NOTHING
 
     @property
     def acceptance(self) -> Acceptance:
@@ -70,6 +73,7 @@ class World:
             replicas=self.replicas,
             router=self.router,
             horizon_ns=self.horizon_ns,
+            front=self.front,
             **options,
         )
 
@@ -143,13 +147,17 @@ def workloads(draw: st.DrawFn, room: int, loops: tuple[str, ...] = ("open", "clo
         arrival[:] = -1
     arrival[follows >= 0] = -1
     prompts = _prompts(new.tolist(), output.tolist(), follows.tolist(), ("system", room // 6), rng.random(n) < 0.4)
+    known = np.random.default_rng([n, room])  # what orders look at
     return Workload(
         arrival_ns=arrival.astype(np.int64),
         prompt_tokens=np.array([sum(k for _, k in p) for p in prompts], dtype=np.int64),
         output_tokens=output.astype(np.int64),
         max_tokens=output.astype(np.int64) + extra,
         priority=rng.integers(0, 3, n),
-        tenant=np.zeros(n, dtype=np.int64),
+        tenant=known.integers(0, 3, n),
+        tenants=("a", "b", "c"),
+        predicted_tokens=np.maximum(1, (output * known.uniform(0.5, 2, n)).astype(np.int64)),
+        ttft_ns=known.choice((-1, 5_000 * MICROSECOND, 60_000 * MICROSECOND), n),
         session=np.full(n, -1, dtype=np.int64),
         follows=follows.astype(np.int64),
         think_ns=rng.integers(0, 5, n) * 500 * MICROSECOND,
@@ -192,15 +200,22 @@ def worlds(
     loops: tuple[str, ...] = ("open", "closed", "sessions"),
     most_replicas: int = 3,
     horizons: bool = False,
+    gated: bool = False,
 ) -> World:
+    """gated: something may stand before the replicas (`tests.laws.fronts`)."""
     engine = draw(engines())
-    return World(
+    world = World(
         engine=engine,
         workload=draw(workloads(room_of(engine), loops)),
         replicas=min(most_replicas, draw(st.sampled_from((1, 1, 2, 3)))),
         router=draw(st.sampled_from(tuple(ROUTERS))),
         horizon_ns=draw(st.sampled_from((None, None, 6_000_000, 60_000_000))) if horizons else None,
     )
+    if not gated:
+        return world
+    front = draw(fronts(len(world.workload)))
+    tries = 1 if front.patience is None else 1 + front.patience.retries
+    return replace(world, front=front, workload=replace(world.workload, tries=tries))
 
 
 def content(records: Records) -> dict[str, list[Any]]:
