@@ -114,7 +114,7 @@ class Workload:
         def tiled(column: NDArray[np.int64]) -> NDArray[np.int64]:
             return column if self.tries == 1 else np.tile(column, self.tries)
 
-        return gather(
+        records = gather(
             requests,
             logs,
             tiled(self.tenant),
@@ -125,6 +125,8 @@ class Workload:
             self.classes,
             None if self.tries == 1 else len(self),
         )
+        records.class_slo = self.class_slo
+        return records
 
     def prompt(self, i: int) -> tuple[Segment, ...]:
         """Segments of request i, whichever try it is. The answer of request j is quoted as the key `out:j`."""

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.records import DRAFT_COLUMNS, Records
+from serving.tries import answered
 
 Column = NDArray[np.int64]
 
@@ -62,7 +63,7 @@ class LoggedDeliveries:
         self._request = rows[:, _REQUEST]
         self._n = records.requests["output_tokens"]
         self._first = np.searchsorted(self._request, np.arange(len(self._n) + 1))
-        self._finished = records.finished
+        self._finished = answered(records)
 
     def times(self, i: int) -> Column:
         """Times of the tokens of finished request i in ns, shape `(output_tokens,)`."""
@@ -113,7 +114,7 @@ class Deliveries:
 
     def __init__(self, records: Records) -> None:
         self._r = records.requests
-        self._finished = np.flatnonzero(records.finished & (self._r["output_tokens"] > 0))
+        self._finished = np.flatnonzero(answered(records) & (self._r["output_tokens"] > 0))
         replicas = records.steps["replica"]
         self._clocks = {int(k): _Clock(records.steps, np.flatnonzero(replicas == k)) for k in np.unique(replicas)}
         n = len(self._r["status"])

@@ -18,8 +18,10 @@ from serving.config import EngineConfig
 from serving.deliveries import token_times
 from serving.records import DRAFT_COLUMNS, Records
 from serving.request import Status
+from serving.tries import answered, intended_ns, last_tries
 
 Floats = NDArray[np.float64]
+Price = float | Floats
 
 LATENCIES = ("ttft", "tpot", "itl", "e2el", "queue")
 PERCENTILES = (50.0, 90.0, 95.0, 99.0)
@@ -112,11 +114,11 @@ def samples_needed(p: float) -> int:
 
 def by_request(records: Records, metric: str) -> Floats:
     """`ttft`, `tpot`, `e2el` or `queue` of every request in seconds, `(n,)`; NaN of those that did not finish, and TPOT
-    of those with a single token."""
+    of those with a single token. Of several tries the last one has the figure, counted from when the first was meant to be sent."""
     r = records.requests
     begin, end = _BETWEEN[metric]
-    taken = (r[end] - r[begin]) / 1e9
-    defined = records.finished & (r["first_token_ns"] >= 0)
+    taken = (r[end] - (intended_ns(records) if begin == "arrival_ns" else r[begin])) / 1e9
+    defined = answered(records) & (r["first_token_ns"] >= 0)
     if metric == "tpot":
         defined &= r["output_tokens"] > 1
         taken = taken / np.maximum(r["output_tokens"] - 1, 1)
@@ -125,25 +127,44 @@ def by_request(records: Records, metric: str) -> Floats:
 
 def latencies(records: Records) -> dict[str, Floats]:
     """`by_request` of each metric without those that have none, in order of arrival."""
-    order = np.argsort(records.requests["arrival_ns"], kind="stable")
+    order = np.argsort(intended_ns(records), kind="stable")
     found = {metric: by_request(records, metric)[order] for metric in _BETWEEN}
     return {metric: values[~np.isnan(values)] for metric, values in found.items()}
 
 
 def meets(records: Records, slo: SLO) -> NDArray[np.bool_]:
-    """Which requests finished within every stated limit, `(n,)`. An undefined TPOT passes."""
+    """Which requests finished within every limit that is stated for their class, or else for all, `(n,)`. An undefined TPOT
+    passes. Of several tries the last one counts, from when the first was meant to be sent."""
     r = records.requests
-    good = records.finished.copy()
+    good = answered(records)
+    sent = intended_ns(records)
     n = np.maximum(r["output_tokens"] - 1, 1)
     tpot = np.where(r["output_tokens"] > 1, (r["finish_ns"] - r["first_token_ns"]) / n, 0.0)
-    for limit, taken in (
-        (slo.ttft, r["first_token_ns"] - r["arrival_ns"]),
-        (slo.tpot, tpot),
-        (slo.e2e, r["finish_ns"] - r["arrival_ns"]),
-    ):
+    for name, taken in (("ttft", r["first_token_ns"] - sent), ("tpot", tpot), ("e2e", r["finish_ns"] - sent)):
+        limit = _limit_ns(records, slo, name)
         if limit is not None:
-            good &= taken <= round(limit * 1e9)
+            good &= taken <= limit
     return good
+
+
+_NO_LIMIT = np.iinfo(np.int64).max
+
+
+def _limit_ns(records: Records, slo: SLO, name: str) -> int | NDArray[np.int64] | None:
+    """One limit of all requests, or of each, `(n,)`; None where nothing is stated."""
+    common: float | None = getattr(slo, name)
+    if records.service_class is None or not any(own is not None for own in records.class_slo):
+        return None if common is None else round(common * 1e9)
+    limits = [common if own is None else own.get(name) for own in records.class_slo]
+    ns = [_NO_LIMIT if limit is None else round(limit * 1e9) for limit in limits]
+    return np.array(ns, dtype=np.int64)[records.service_class]
+
+
+def is_promised(records: Records, slo: SLO | None) -> bool:
+    """Whether any request has a limit."""
+    limits = [] if slo is None else [slo.ttft, slo.tpot, slo.e2e]
+    limits += [limit for own in records.class_slo if own is not None for limit in own.values()]
+    return any(limit is not None for limit in limits)
 
 
 def max_concurrent(records: Records) -> int:
@@ -165,11 +186,12 @@ def summary(
     slo: SLO | None = None,
     engine: EngineConfig | None = None,
     *,
-    usd_per_hour: float | None = None,
+    usd_per_hour: Price | None = None,
 ) -> dict[str, Any]:
     """All metrics of a run under their export keys, JSON-able.
 
-    slo: per-request limits, for goodput. engine: for KV capacity. usd_per_hour: price of one replica's devices.
+    slo: per-request limits, for goodput. engine: for KV capacity. usd_per_hour: price of one replica's devices,
+    or of each replica's, `(replicas,)`.
     `refused` maps each key that is None to the reason.
     """
     refused: dict[str, str] = {}
@@ -180,14 +202,14 @@ def summary(
     samples = latencies(records)
     for name in LATENCIES:
         if name == "itl":
-            _describe(out, refused, name, gap_ns / 1e9, percentiles, counts)
+            describe(out, refused, name, gap_ns / 1e9, percentiles, counts)
         else:
-            _describe(out, refused, name, samples[name], percentiles, None)
+            describe(out, refused, name, samples[name], percentiles, None)
     _throughput(out, refused, records, slo)
     if len(records.drafts):
         _drafts(out, refused, records)
     tpot = out["mean_tpot_ms"]
-    _put(out, refused, "output_token_throughput_per_user", 1e3 / tpot if tpot else None, "no TPOT is defined")
+    put(out, refused, "output_token_throughput_per_user", 1e3 / tpot if tpot else None, "no TPOT is defined")
     _memory(out, refused, records, engine)
     _money(out, refused, records, usd_per_hour)
     out["refused"] = refused
@@ -197,12 +219,13 @@ def summary(
 def arrays(records: Records) -> dict[str, list[Any]]:
     """Raw values in seconds, one entry a submitted request, as vLLM's benchmark saves them; `itls` is a list of lists."""
     r = records.requests
-    rows = np.flatnonzero(records.submitted)
+    rows = np.flatnonzero(last_tries(records))
     deliveries = token_times(records)
     done = records.finished[rows]
+    sent = intended_ns(records)
 
     def seconds(end: str) -> list[float]:
-        return [float(v) for v in np.where(done, (r[end] - r["arrival_ns"])[rows] / 1e9, 0.0)]
+        return [float(v) for v in np.where(done, (r[end] - sent)[rows] / 1e9, 0.0)]
 
     return {
         "input_lens": r["prompt_tokens"][rows].tolist(),
@@ -213,7 +236,7 @@ def arrays(records: Records) -> dict[str, list[Any]]:
             for i, ok in zip(rows.tolist(), done.tolist(), strict=True)
         ],
         "latencies": seconds("finish_ns"),
-        "start_times": (r["arrival_ns"][rows] / 1e9).tolist(),
+        "start_times": (sent[rows] / 1e9).tolist(),
         "queue_times": seconds("scheduled_ns"),
         "errors": [
             "" if ok else Status(s).name.lower()
@@ -222,7 +245,7 @@ def arrays(records: Records) -> dict[str, list[Any]]:
     }
 
 
-def _put(out: dict[str, Any], refused: dict[str, str], key: str, value: float | int | None, reason: str) -> None:
+def put(out: dict[str, Any], refused: dict[str, str], key: str, value: float | int | None, reason: str) -> None:
     out[key] = value
     if value is None:
         refused[key] = reason
@@ -230,18 +253,20 @@ def _put(out: dict[str, Any], refused: dict[str, str], key: str, value: float | 
 
 def _counts(records: Records) -> dict[str, Any]:
     r = records.requests
-    count = {s: int((r["status"] == s).sum()) for s in Status}
-    ended = records.finished
-    submitted = int(records.submitted.sum())
+    last = last_tries(records)
+    count = {s: int((r["status"][last] == s).sum()) for s in Status}
+    ended = answered(records)
+    submitted = int(last.sum())
     return {
         "submitted": submitted,
+        **({} if records.first_tries is None else {"tries": int(records.submitted.sum())}),
         "completed": count[Status.FINISHED],
         "failed": count[Status.REJECTED] + count[Status.TIMED_OUT] + count[Status.ABORTED],
         "rejected": count[Status.REJECTED],
         "timed_out": count[Status.TIMED_OUT],
         "aborted": count[Status.ABORTED],
         "in_flight": count[Status.IN_FLIGHT],
-        "never_sent": len(r["status"]) - submitted,
+        "never_sent": (records.first_tries or len(r["status"])) - submitted,
         "preemptions": int(np.maximum(r["preemptions"], 0).sum()),
         "total_input_tokens": int(r["prompt_tokens"][ended].sum()),
         "total_output_tokens": int(r["output_tokens"][ended].sum()),
@@ -254,7 +279,7 @@ def _label(p: float) -> str:
     return f"p{p:g}"
 
 
-def _describe(
+def describe(
     out: dict[str, Any],
     refused: dict[str, str],
     name: str,
@@ -267,7 +292,7 @@ def _describe(
     if not len(x):
         why = "no request produced a second token" if name in ("tpot", "itl") else "no request finished"
         for key in keys.values():
-            _put(out, refused, key, None, why)
+            put(out, refused, key, None, why)
         return
     mean = float(np.average(x, weights=counts))
     out[keys["mean"]] = mean * 1e3
@@ -281,38 +306,37 @@ def _describe(
         needed = samples_needed(p) if p >= 95 else 1
         effective = effective_samples(x > value) if needed > 1 else len(x)
         why = f"{effective:.0f} effective samples of {len(x):,}; {_label(p)} needs {needed}"
-        _put(out, refused, keys[_label(p)], value * 1e3 if effective >= needed else None, why)
+        put(out, refused, keys[_label(p)], value * 1e3 if effective >= needed else None, why)
 
 
 def _throughput(out: dict[str, Any], refused: dict[str, str], records: Records, slo: SLO | None) -> None:
     r = records.requests
-    sent = records.submitted
+    sent = last_tries(records)
     duration = None
     if records.finished.any():
-        duration = int(r["finish_ns"][records.finished].max() - r["arrival_ns"][sent].min()) / 1e9
+        duration = int(r["finish_ns"][records.finished].max() - intended_ns(records)[sent].min()) / 1e9
     why = "no request finished"
-    _put(out, refused, "duration", duration, why)
+    put(out, refused, "duration", duration, why)
     tokens = out["total_output_tokens"]
     for key, amount in (
         ("request_throughput", out["completed"]),
         ("output_throughput", tokens),
         ("total_token_throughput", tokens + out["total_input_tokens"]),
     ):
-        _put(out, refused, key, amount / duration if duration else None, why)
-    stated = slo is not None and any(limit is not None for limit in (slo.ttft, slo.tpot, slo.e2e))
-    if slo is not None and stated:
+        put(out, refused, key, amount / duration if duration else None, why)
+    if slo is not None and is_promised(records, slo):
         good = int(meets(records, slo).sum())
-        _put(out, refused, "request_goodput", good / duration if duration else None, why)
-        _put(
+        put(out, refused, "request_goodput", good / duration if duration else None, why)
+        put(
             out, refused, "good_request_fraction", good / int(sent.sum()) if sent.any() else None, "no request was sent"
         )
     else:
         for key in ("request_goodput", "good_request_fraction"):
-            _put(out, refused, key, None, "no SLO is stated")
+            put(out, refused, key, None, "no SLO is stated")
     produced = int(np.maximum(r["output_tokens"], 0).sum())
     # Rows of the target model that gave a token, or would have: one that verifies drafts samples for each of them too.
     steps = int((records.steps["sampled"] - records.steps["draft_tokens"]).sum())
-    _put(
+    put(
         out,
         refused,
         "target_steps_per_output_token",
@@ -330,9 +354,9 @@ def _drafts(out: dict[str, Any], refused: dict[str, str], records: Records) -> N
     out["spec_decode_draft_tokens"] = drafts
     out["spec_decode_accepted_tokens"] = accepted
     why = "no draft was verified"
-    _put(out, refused, "spec_decode_acceptance_rate", 100.0 * accepted / drafts if drafts else None, why)
+    put(out, refused, "spec_decode_acceptance_rate", 100.0 * accepted / drafts if drafts else None, why)
     length = 1.0 + accepted / verifications if verifications else None
-    _put(out, refused, "spec_decode_acceptance_length", length, why)
+    put(out, refused, "spec_decode_acceptance_length", length, why)
 
 
 def _memory(out: dict[str, Any], refused: dict[str, str], records: Records, engine: EngineConfig | None) -> None:
@@ -340,18 +364,18 @@ def _memory(out: dict[str, Any], refused: dict[str, str], records: Records, engi
     seen = r["cached_tokens"] >= 0
     prompts = int(r["prompt_tokens"][seen].sum())
     hit = 100.0 * int(r["cached_tokens"][seen].sum()) / prompts if prompts else None
-    _put(out, refused, "kv_cache_hit_percent", hit, "no request was scheduled")
+    put(out, refused, "kv_cache_hit_percent", hit, "no request was scheduled")
     tokens = requests = None
     if engine is not None:
         tokens = engine.usable_blocks * engine.block_size
         if records.finished.any():
             mean = float((r["prompt_tokens"] + r["output_tokens"])[records.finished].mean())
             requests = engine.usable_blocks // math.ceil(mean / engine.block_size)
-    _put(out, refused, "kv_capacity_tokens", tokens, "the engine's settings are not known")
-    _put(out, refused, "kv_capacity_requests", requests, "no request finished, so there is no mean length")
+    put(out, refused, "kv_capacity_tokens", tokens, "the engine's settings are not known")
+    put(out, refused, "kv_capacity_requests", requests, "no request finished, so there is no mean length")
 
 
-def _money(out: dict[str, Any], refused: dict[str, str], records: Records, usd_per_hour: float | None) -> None:
+def _money(out: dict[str, Any], refused: dict[str, str], records: Records, usd_per_hour: Price | None) -> None:
     """Splits the price of busy time between input and output by the rows that each step computed; idle time stands apart.
 
     What requests are charged plus idle time is the whole price. A cached token takes no rows, so it has no price here.
@@ -366,22 +390,26 @@ def _money(out: dict[str, Any], refused: dict[str, str], records: Records, usd_p
     duration = out["duration"]
     if usd_per_hour is None or not duration:
         for key in keys:
-            _put(out, refused, key, None, "no price is stated" if usd_per_hour is None else "no request finished")
+            put(out, refused, key, None, "no price is stated" if usd_per_hour is None else "no request finished")
         return
     s, r = records.steps, records.requests
-    per_ns = usd_per_hour / 3600e9
     busy = (s["end_ns"] - s["start_ns"]).astype(np.float64)
+    replicas = int(str(records.info.get("replicas", len(np.unique(s["replica"])))))  # idle ones cost as well
+    if isinstance(usd_per_hour, float | int):
+        per_ns, of_all = usd_per_hour / 3600e9, float(replicas)
+    else:  # time of each replica counts by its price
+        per_ns, of_all = 1 / 3600e9, float(usd_per_hour.sum())
+        busy = busy * usd_per_hour[s["replica"]]
     rows = np.maximum(s["prefill_tokens"] + s["decode_sequences"], 1)
     prompts = s["prefill_tokens"] - s["verify_sequences"] - s["draft_tokens"]  # drafts are paid for by the answer
     prefill = float((busy * (prompts / rows)).sum())
-    replicas = int(str(records.info.get("replicas", len(np.unique(s["replica"])))))  # idle ones cost as well
-    total = max(duration * 1e9 * replicas, float(busy.sum())) * per_ns
+    total = max(duration * 1e9 * of_all, float(busy.sum())) * per_ns
     cached = int(np.maximum(r["cached_tokens"], 0).sum())
     fresh = int(r["prompt_tokens"][r["cached_tokens"] >= 0].sum()) - cached
     produced = int(np.maximum(r["output_tokens"], 0).sum())
     charged_output = (float(busy.sum()) - prefill) * per_ns
-    _put(out, refused, keys[0], prefill * per_ns / fresh * 1e6 if fresh else None, "no prompt token was computed")
-    _put(out, refused, keys[1], None, "a cached token takes no step time of its own")
-    _put(out, refused, keys[2], charged_output / produced * 1e6 if produced else None, "no token came out")
+    put(out, refused, keys[0], prefill * per_ns / fresh * 1e6 if fresh else None, "no prompt token was computed")
+    put(out, refused, keys[1], None, "a cached token takes no step time of its own")
+    put(out, refused, keys[2], charged_output / produced * 1e6 if produced else None, "no token came out")
     out["usd_total"] = total
     out["usd_idle"] = total - float(busy.sum()) * per_ns

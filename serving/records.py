@@ -7,7 +7,7 @@ Times are integer nanoseconds since the start of the run; -1 stands for "did not
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from struct import Struct, pack
 
@@ -276,6 +276,7 @@ class Records:
     drafts: int64 `(rows, 6)`, DRAFT_COLUMNS of each row that gave tokens, where the engine speculates; `drafts` without
         dummies, `proposed` for the next step. In the order of steps.
     info: how it was run (way, clock, seed, versions, ...), JSON-able.
+    class_slo: limits in seconds of each class, `{ttft, tpot, e2e}`; None where those of the scenario hold.
     tenants, classes: names behind the codes; tenant, session, service_class: int64 `(n,)` per request, -1 for none.
     first_tries: of the rows of requests, the first so many are first tries; those after them, as many again for each further
         try, are sent when the one before was given up (a retry) or its answer is not good enough (an escalation): row
@@ -295,6 +296,7 @@ class Records:
     service_class: Column | None = None
     classes: tuple[str, ...] = ("default",)
     first_tries: int | None = None
+    class_slo: tuple[Mapping[str, float | None] | None, ...] = ()
 
     @property
     def submitted(self) -> NDArray[np.bool_]:

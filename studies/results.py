@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from scenarios.errors import InputError, one_message
 from scenarios.workload import Workload
+from serving.metrics import by_request
 from serving.records import (
     DRAFT_COLUMNS,
     LATER_REQUEST_COLUMNS,
@@ -40,6 +41,9 @@ FILES = frozenset(
 LONGEST_NAME = 200  # file systems allow 255 bytes, and a folder is written under a longer name first
 EVENTS = ("visible", "preempted", "aborted")
 EVENT_COLUMNS = ("kind", "replica", "step", "request")
+LATENCY_COLUMNS = ("ttft", "tpot")
+"""Figures of each request in seconds, written for readers of requests.parquet; null where there is none. They follow from the
+other columns, and are not read back."""
 WORKLOAD_COLUMNS = (
     "arrival_ns",
     "prompt_tokens",
@@ -65,7 +69,7 @@ class _Info(BaseModel):
     clock: str
     replicas: Annotated[int, Field(ge=1)]
     router: str
-    engine: dict[str, int | float | bool | str]
+    engine: dict[str, int | float | bool | str | list[Any]]
     slo: dict[str, float | int | None]
     percentiles: list[float | int]
     versions: dict[str, str]
@@ -190,10 +194,14 @@ def _write(run: Run, part: Path, extra: Mapping[str, Any]) -> None:
         requests["service_class"] = r.service_class
     none = np.zeros(len(r.steps["step"]), dtype=np.int64)
     steps = {name: r.steps.get(name, none) for name in (*STEP_COLUMNS, *MOVE_COLUMNS)}
-    for file, columns in (("requests", requests), ("steps", steps)):
+    latencies = {
+        name: pa.array(by_request(r, name), from_pandas=True) for name in LATENCY_COLUMNS
+    }  # null where undefined
+    for file, columns, more in (("requests", requests, latencies), ("steps", steps, {})):
         # Counters and times: differences are half as large as what dictionaries make of them, and quicker.
-        packed = {"use_dictionary": False, "column_encoding": "DELTA_BINARY_PACKED", "compression": "zstd"}
-        pq.write_table(pa.table(columns), part / f"{file}.parquet", **packed)
+        encoding = dict.fromkeys(columns, "DELTA_BINARY_PACKED")
+        packed = {"use_dictionary": False, "column_encoding": encoding, "compression": "zstd"}
+        pq.write_table(pa.table(columns | more), part / f"{file}.parquet", **packed)
     rows = np.concatenate([getattr(r, kind) for kind in EVENTS])
     kind = np.repeat(np.arange(len(EVENTS)), [len(getattr(r, kind)) for kind in EVENTS])
     events = {"kind": kind, "replica": rows[:, 0], "step": rows[:, 1], "request": rows[:, 2]}
@@ -205,7 +213,7 @@ def _write(run: Run, part: Path, extra: Mapping[str, Any]) -> None:
         _write_workload(run.workload, part)
     (part / "scenario.yaml").write_text(run.scenario_yaml, encoding="utf-8", errors="replace")
     info = {"format_version": FORMAT_VERSION, **run.info, "tenants": list(r.tenants), "records": r.info}
-    info |= {"classes": list(r.classes), "first_tries": r.first_tries}
+    info |= {"classes": list(r.classes), "class_slo": list(r.class_slo), "first_tries": r.first_tries}
     (part / "run.json").write_text(dumps(info) + "\n", encoding="utf-8")
     (part / "result.json").write_text(dumps({**document(run), **extra}) + "\n", encoding="utf-8")
 
@@ -345,6 +353,7 @@ def load(folder: Path | str) -> Run:
         requests.get("service_class"),
         tuple(info.pop("classes", ("default",))),
         info.pop("first_tries", None),
+        class_slo=tuple(info.pop("class_slo", ())),
     )
     summary = document("result.json")
     for key in ("completed", "duration", "refused"):
