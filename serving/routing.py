@@ -57,6 +57,9 @@ class Routing:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
+_LEAST_REQUESTS: Mapping[str, Any] = {"name": "least_requests"}
+
+
 class RoundRobin:
     reads_state = reads_cache = False
 
@@ -169,7 +172,7 @@ class Cascade:
         thresholds: a request is sent to the first pool whose threshold its difficulty does not exceed, else to the last; one
             fewer than pools, or none: all start with the first.
         estimate_error: standard deviation of what the estimate of difficulty misses the true one by.
-        within: name and options of the router of each pool, which sees its replicas alone.
+        within: `name` and `options` of the router of each pool, which sees its replicas alone.
         requests: rows of first tries: try k of request i has the index `i + k * requests`.
     """
 
@@ -181,7 +184,7 @@ class Cascade:
         order: Sequence[int] = (0,),
         thresholds: Sequence[float] = (),
         estimate_error: float = 0.0,
-        within: Routing = Routing("least_requests"),
+        within: Mapping[str, Any] = _LEAST_REQUESTS,
         requests: int = 1,
     ) -> None:
         self.order = tuple(order)
@@ -190,7 +193,8 @@ class Cascade:
         self.requests = requests
         errors, *streams = stream.spawn(1 + len(self.order))
         self.errors = _Drawn(errors)
-        self.within = {p: ROUTERS[within.name](s, **within.options) for p, s in zip(self.order, streams, strict=True)}
+        inner, options = ROUTERS[within["name"]], within.get("options", {})
+        self.within = {pool: inner(own, **options) for pool, own in zip(self.order, streams, strict=True)}
         self.reads_cache = any(router.reads_cache for router in self.within.values())
         self.escalated: dict[int, int] = {}  # request -> position in the order that it has come to
 

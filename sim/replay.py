@@ -7,7 +7,7 @@ everything else - who is scheduled, admitted, preempted, when each token came - 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,8 +18,10 @@ from serving.host_memory import moved_blocks
 from serving.plan import StepPlan, StepResult
 from serving.records import MOVE_COLUMNS, Column, Records
 from serving.request import Request, Status
+from serving.routing import Routing
 from serving.scheduler import Scheduler
-from sim.cluster import run_on_executors
+from sim.cluster import run_pools_on_executors
+from sim.pool import Pool
 
 
 @dataclass(frozen=True)
@@ -68,22 +70,31 @@ class _Drafts:
         return StepResult(duration_ns, None, {i: n for i, n, _ in rows}, {i: n for i, _, n in rows})
 
 
-def replay(records: Records, workload: Workload, engine: EngineConfig, *, router: str | None = None) -> ReplayReport:
+def replay(
+    records: Records,
+    workload: Workload,
+    engine: EngineConfig | Sequence[Pool],
+    *,
+    router: str | Routing | None = None,
+    seed: int = 0,
+) -> ReplayReport:
     """Decides a recorded run again and compares every step and every request with the recording.
 
-    router: of a run that was not in real time: the workload is then also sent again (`rerun`), if the run was complete.
+    engine: of the only pool, or all pools. seed: of the router's draws. router: of a run that was not in real time: the workload is then also sent again (`rerun`), if the run was complete.
     """
     steps = 0
+    pools = pools_of(records, engine)
+    homes = [pool.engine for pool in pools for _ in range(pool.replicas)]
     for number in np.unique(records.steps["replica"]).tolist():
         mine = records.steps["replica"] == number
         recorded = {name: column[mine] for name, column in records.steps.items()}
-        difference = _ReplayedReplica(records, workload, engine, number).run(recorded)
+        difference = _ReplayedReplica(records, workload, homes[number], number).run(recorded)
         steps += int(mine.sum())
         if difference is not None:
             return ReplayReport(False, steps, f"replica {number}, {difference}" if number else difference)
     if router is not None and not (records.requests["status"] == Status.IN_FLIGHT).any():
         try:
-            again = rerun(records, workload, engine, router=router)
+            again = rerun(records, workload, pools, router=router, seed=seed)
         except LookupError as error:
             return ReplayReport(False, steps, f"sent again: {error}")
         for kind, recorded, now in (
@@ -97,7 +108,21 @@ def replay(records: Records, workload: Workload, engine: EngineConfig, *, router
     return ReplayReport(True, steps)
 
 
-def rerun(records: Records, workload: Workload, engine: EngineConfig, *, router: str = "round_robin") -> Records:
+def pools_of(records: Records, engine: EngineConfig | Sequence[Pool]) -> Sequence[Pool]:
+    """The pools of a recorded run. engine: of the only one, or all."""
+    if isinstance(engine, EngineConfig):
+        return [Pool(engine, replicas=int(str(records.info["replicas"])))]
+    return engine
+
+
+def rerun(
+    records: Records,
+    workload: Workload,
+    engine: EngineConfig | Sequence[Pool],
+    *,
+    router: str | Routing = "round_robin",
+    seed: int = 0,
+) -> Records:
     """Sends the workload again, to replicas whose steps take as long as recorded. Beyond `replay`, arrivals, routing and
     clients' reactions are decided again too, so a run on the simulated or the device's clock comes out equal to the last bit;
     one in real time does not, since its arrivals waited for a step's end to be seen, nor one that a horizon cut.
@@ -105,9 +130,9 @@ def rerun(records: Records, workload: Workload, engine: EngineConfig, *, router:
     Raises:
         LookupError: more steps are needed than were recorded.
     """
-    replicas = int(str(records.info["replicas"]))
-    executors = [RecordedResults(records, number) for number in range(replicas)]
-    return run_on_executors(engine, workload, executors, router=router)
+    pools = pools_of(records, engine)
+    executors = [RecordedResults(records, number) for number in range(sum(pool.replicas for pool in pools))]
+    return run_pools_on_executors(pools, workload, executors, router=router, seed=seed)
 
 
 class _ReplayedReplica:

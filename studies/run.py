@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
@@ -16,17 +16,17 @@ import scenarios
 from scenarios.errors import InputError
 from scenarios.schema import Scenario
 from scenarios.workload import Workload
-from serving.config import EngineConfig
 from serving.metrics import summary
 from serving.plan import Executor, StepPlan, StepResult
 from serving.records import Records
-from sim.cost import CostModel
+from serving.routing import Routing
 from sim.profile import Profile
 from sim.replay import ReplayReport, replay
-from studies import conversations, quality, speculation, step_costs
+from studies import conversations, pools, quality, speculation, step_costs
 from studies.binding import binding
+from studies.pools import Costs
 from studies.results import Run
-from studies.step_costs import cost_of, profile_of
+from studies.step_costs import profile_of
 
 if TYPE_CHECKING:
     from gpu_backend.engine import Engine
@@ -40,31 +40,26 @@ def simulate(
     scenario: Scenario | str | Path,
     *,
     workload: Workload | None = None,
-    cost: CostModel | None = None,
+    cost: Costs | None = None,
     percentiles: tuple[float, ...] = (50, 90, 95, 99),
 ) -> Run:
     """Runs a scenario, or the one of that file or shipped name, on the simulated clock.
 
-    workload: the scenario's own, if it was generated before. cost: instead of what the scenario asks for.
+    workload: the scenario's own, if it was generated before. cost: instead of what the scenario asks for; of several pools, one each.
     """
-    from sim.cluster import simulate as run
+    from sim.cluster import simulate_pools
 
     scenario = loaded(scenario)
     workload = scenarios.generate(scenario) if workload is None else workload
-    cost = cost_of(scenario) if cost is None else cost
-    records = run(
-        scenario.engine_config(),
+    costs = pools.costs_of(scenario, cost)
+    records = simulate_pools(
+        pools.simulated(scenario, workload, costs),
         workload,
-        cost,
-        replicas=scenario.replicas,
-        router=scenario.router,
+        router=scenario.routing,
         horizon_ns=None if scenario.horizon is None else round(scenario.horizon * 1e9),
-        acceptance=speculation.acceptance_of(scenario, workload, getattr(cost, "profile", None)),
-        drafting=speculation.drafting_of(scenario, cost),
-        noise=step_costs.noise_of(cost) if scenario.cost.noise else None,
         seed=scenario.seed,
     )
-    return describe(scenario, workload, records, way="simulate", clock="simulated", cost=cost, percentiles=percentiles)
+    return describe(scenario, workload, records, way="simulate", clock="simulated", cost=costs, percentiles=percentiles)
 
 
 def execute(
@@ -73,41 +68,52 @@ def execute(
     device: str = "cpu",
     clock: Clock = "device",
     workload: Workload | None = None,
-    engine: Engine | None = None,
-    cost: CostModel | None = None,
+    engine: Engine | Sequence[Engine] | None = None,
+    cost: Costs | None = None,
     percentiles: tuple[float, ...] = (50, 90, 95, 99),
     progress: Progress | None = None,
 ) -> Run:
     """Runs a scenario, or the one of that file or shipped name, on a device: every step is really computed.
 
     clock: `device` (measured step times advance a simulated clock) or `wall` (real time; arrivals wait).
-    engine: one that was built before, for the same model and KV memory. cost: explains busy time in the report.
+    engine: one that was built before, for the same model and KV memory; of several pools, one each. cost: explains busy time in the
+        report.
 
     Raises:
         InputError: a device or clock that there is not, or the backend is not installed.
     """
     scenario = loaded(scenario)
     workload = scenarios.generate(scenario) if workload is None else workload
-    engine = backend(scenario, device, clock, workload) if engine is None else engine
-    config = scenario.engine_config()
+    engines = backends(scenario, device, clock, workload) if engine is None else _listed(engine)
     tokens = int(np.minimum(workload.output_tokens, workload.max_tokens).sum())
     told = _Told(progress, tokens)
-    counted = [_Counted(executor, told) for executor in _replicas(engine, scenario.replicas)]
+    views = scenario.of_pools()
+    replicas = [one for built, view in zip(engines, views, strict=True) for one in _replicas(built, view.replicas)]
+    counted = [_Counted(executor, told) for executor in replicas]
     horizon = None if scenario.horizon is None else round(scenario.horizon * 1e9)
     if clock == "device":
-        from sim.cluster import run_on_executors
+        from sim.cluster import run_pools_on_executors
 
-        records = run_on_executors(config, workload, counted, router=scenario.router, horizon_ns=horizon)
+        records = run_pools_on_executors(
+            pools.executed(scenario),
+            workload,
+            counted,
+            router=scenario.routing,
+            horizon_ns=horizon,
+            seed=scenario.seed,
+        )
     else:
         from gpu_backend.live import run_wall
 
-        if scenario.replicas > 1:
+        if len(counted) > 1:
             raise InputError("--clock wall runs one replica on one device; use --clock device for several")
-        records = run_wall(config, workload, counted[0], horizon_ns=horizon)
+        records = run_wall(views[0].engine_config(), workload, counted[0], horizon_ns=horizon)
     run = describe(
         scenario, workload, records, way="execute", clock=clock, cost=cost, device=device, percentiles=percentiles
     )
-    run.info["backend"] = engine.info()
+    run.info["backend"] = engines[0].info()
+    for about, built in zip(run.info.get("pools", ()), engines, strict=False):
+        about["backend"] = built.info()
     return run
 
 
@@ -118,6 +124,19 @@ def loaded(scenario: Scenario | str | Path) -> Scenario:
         InputError: there is none, or it is wrong.
     """
     return scenario if isinstance(scenario, Scenario) else scenarios.load(scenario)
+
+
+def backends(
+    scenario: Scenario, device: str = "cpu", clock: Clock = "device", workload: Workload | None = None
+) -> list[Engine]:
+    """The real engines that execute a scenario, one a pool: see `backend`."""
+    found = []
+    for view, name in zip(scenario.of_pools(), pools.names(scenario), strict=True):
+        try:
+            found.append(backend(view, device, clock, workload))
+        except InputError as error:
+            raise InputError(f"pool {name}: {error}" if scenario.pools else str(error)) from None
+    return found
 
 
 def backend(
@@ -172,9 +191,11 @@ def backend(
 
 def replayed(run: Run, workload: Workload) -> ReplayReport:
     """Decides a run again with its own step durations; unless it was in real time, arrivals and routing too."""
-    engine = EngineConfig(**run.info["engine"])
-    router = None if run.info["clock"] == "wall" else str(run.info["router"])
-    return replay(run.records, workload, engine, router=router)
+    if run.info["clock"] == "wall":
+        routing = None
+    else:
+        routing = Routing(str(run.info["router"]), run.info.get("router_options", {}))
+    return replay(run.records, workload, pools.recorded(run.info), router=routing, seed=run.info["seed"])
 
 
 def describe(
@@ -184,18 +205,22 @@ def describe(
     *,
     way: str,
     clock: str,
-    cost: CostModel | None,
+    cost: Costs | None,
     device: str | None = None,
     percentiles: tuple[float, ...] = (50, 90, 95, 99),
 ) -> Run:
-    """Records with their summary and all that a reader needs to judge them."""
-    config = scenario.engine_config()
+    """Records with their summary and all that a reader needs to judge them. cost: of several pools, one each."""
+    costs = None if cost is None else pools.costs_of(scenario, cost)
+    several, first = bool(scenario.pools), scenario.of_pools()[0]
+    cost = None if costs is None else costs[0]
+    config = first.engine_config()
     slo = scenario.slo
-    price = scenario.prices.gpu_hour * config.tensor_parallel_size
     asked = {o.percentile for o in scenario.objectives if o.percentile is not None}
-    figures = summary(records, sorted({*percentiles, *asked}), slo, config, usd_per_hour=price or None)
+    figures = summary(
+        records, sorted({*percentiles, *asked}), slo, None if several else config, usd_per_hour=pools.prices(scenario)
+    )
     # What is executed has the blocks that it was given.
-    capacity = scenario.engine.kv_capacity(scenario.model, scenario.hardware) if way == "simulate" else None
+    capacity = first.engine.kv_capacity(first.model, first.hardware) if way == "simulate" and not several else None
     held = figures["kv_capacity_tokens"]
     figures["kv_capacity_tokens_low"] = held if capacity is None else capacity.low
     figures["kv_capacity_tokens_high"] = held if capacity is None else capacity.high
@@ -203,8 +228,8 @@ def describe(
     if talk is not None:
         figures["kv_survival_percent"] = conversations.survival(talk)
     profile = getattr(cost, "profile", None)
-    drafting = None if cost is None else speculation.drafting_of(scenario, cost)
-    why_synchronous = scenario.engine.why_synchronous(scenario.hardware) if scenario.engine.async_scheduling else None
+    drafting = None if cost is None else speculation.drafting_of(first, cost)
+    why_synchronous = first.engine.why_synchronous(first.hardware) if first.engine.async_scheduling else None
     info: dict[str, Any] = {
         "name": scenario.name,
         "description": scenario.description,
@@ -215,8 +240,8 @@ def describe(
         "model": scenario.model.name,
         "hardware": scenario.hardware.name if way == "simulate" else None,
         "replicas": scenario.replicas,
-        "router": scenario.router,
-        "preset": scenario.engine.preset,
+        "router": scenario.routing.name,
+        "preset": first.engine.preset,
         "engine": asdict(config),
         "kv_capacity": "as executed" if capacity is None else capacity.basis,
         "resolved": [f"async_scheduling: off, since {why_synchronous}"] if why_synchronous else [],
@@ -234,15 +259,19 @@ def describe(
         "percentiles": list(percentiles),
         "scenario_hash": scenario.hash()[:16],
         "profile_hash": profile.hash() if profile is not None else None,
-        "profile": step_costs.described(cost, scenario),
+        "profile": step_costs.described(cost, first),
         "versions": versions(),
         "binding": binding(records, config, cost, figures["duration"], drafting),
-        "speculation": speculation.described(records, scenario, cost),
+        "speculation": speculation.described(records, first, cost),
         "conversations": talk,
         "transforms": list(workload.changes),
-        "quality": quality.of_scenario(scenario, profile if isinstance(profile, Profile) else None),
+        "quality": quality.of_scenario(first, profile if isinstance(profile, Profile) else None),
     }
-    return Run(records, figures, info, scenario.to_yaml(), scenario, cost, workload)
+    if scenario.routing.options:
+        info["router_options"] = dict(scenario.routing.options)
+    if several:
+        info |= pools.overview(scenario, records, way, costs, figures)
+    return Run(records, figures, info, scenario.to_yaml(), scenario, costs if several else cost, workload)
 
 
 def versions() -> dict[str, str]:
@@ -251,6 +280,10 @@ def versions() -> dict[str, str]:
     except metadata.PackageNotFoundError:
         own = "source tree"
     return {"servetwin": own, "python": platform.python_version(), "numpy": np.__version__}
+
+
+def _listed(engine: Engine | Sequence[Engine]) -> list[Engine]:
+    return list(engine) if isinstance(engine, Sequence) else [engine]
 
 
 def _replicas(engine: Engine, count: int) -> list[Executor]:
