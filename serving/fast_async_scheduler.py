@@ -24,15 +24,10 @@ _PREEMPTED, _FINISHED = Status.PREEMPTED, Status.FINISHED
 class FastAsyncScheduler(FastScheduler):
     """Decides as `FastScheduler`, one step ahead.
 
-    ending: decodes whose last token comes out of the step before the one being decided. wasting: those of them who compute in
-    this one too, since nobody could foresee it.
+    ending: decodes whose last token comes out of the step before the one being decided.
     """
 
     asynchronous = True
-
-    def __init__(self, config: EngineConfig) -> None:
-        super().__init__(config)
-        self.wasting: list[Request] = []
 
     def decide(self, now_ns: int) -> StepShape | None:
         """Decides the next step, which starts at `now_ns`."""

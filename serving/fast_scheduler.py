@@ -55,7 +55,9 @@ class FastScheduler:
         self.base_max: int | None = 0  # None: to be found again
         self.due = [0] * config.block_size  # decodes by the steps, modulo block_size, that need a block for them
         self.finishes: list[tuple[int, int, Request]] = []  # heap of (last step, admission, decode)
-        self.ending: list[Request] = []  # decodes whose last token is in flight: none where scheduling is synchronous
+        # None where scheduling is synchronous:
+        self.ending: list[Request] = []  # decodes whose last token is in flight
+        self.wasting: list[Request] = []  # those of them who compute in this step too, since nobody could foresee it
         self.admissions = 0
         # of the step last decided
         self.rows: list[Row] = []
@@ -73,9 +75,9 @@ class FastScheduler:
             and config.max_num_seqs <= config.max_num_batched_tokens
             and config.speculation == "none"
             and config.admits_what_fits
+            and config.plain_memory
         )
 
-            and config.plain_memory
     @property
     def free_blocks(self) -> int:
         return self.free

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from serving.host_memory import moved_blocks
 from serving.plan import StepPlan, StepResult
 from serving.request import Cause, Request, Status
+from serving.row_log import CHUNK_COLUMNS, RowLog
 
 Column = NDArray[np.int64]
 
@@ -134,9 +135,11 @@ _LEAP = (
     "sampled",
     "running",
     "waiting",
+    "alone",  # request whose whole prompt is the step's only chunk; -1 where there is none, or the row log says more
 )
 pack_leap = Struct(f"{len(_LEAP)}q").pack
 _N = _LEAP.index("n") - len(_LEAP)
+_STEP, _TOKENS, _ALONE = map(_LEAP.index, ("step", "prefill_tokens", "alone"))
 
 
 class StepLog:
@@ -145,7 +148,7 @@ class StepLog:
     `leaps` holds rows of `_LEAP`; `end_ns` and `kv_blocks` one value a step; `visible`, `preempted`, `aborted` hold pairs
     (step, request index) in order: which requests the engine first saw before that step was decided, and so on.
     `drafted` holds, of each step with drafts, its number and STEP_DRAFT_COLUMNS; `drafts` the rest of DRAFT_COLUMNS of each row
-    that gave tokens, if the engine `speculates`.
+    that gave tokens, if the engine `speculates`. `rows`: who had a row, as far as it does not follow.
     `restarts`: None if a leap's steps are decided when they start; else steps are decided when the one before them starts, but
     for those (by number) that found nothing in flight.
 
@@ -167,6 +170,7 @@ class StepLog:
         self.drafted = array("q")
         self.drafts = array("q")
         self.moved = array("q")  # of each step with moves, its number and MOVE_COLUMNS
+        self.rows = RowLog(self.aborted, speculates)
         self.spilled = {name: array("q") for name in ("end_ns", "kv_blocks", "visible")}
 
     def add(
@@ -182,12 +186,13 @@ class StepLog:
         s = plan.shape
         prefill = len(s.prefill), s.prefill_tokens, s.prefill_attention
         decode = s.decode_sequences, s.decode_context, s.decode_max_context
-        counts = s.sampled, plan.running, plan.waiting
+        counts = s.sampled, plan.running, plan.waiting, -1
         self.leaps.frombytes(pack_leap(plan.step, 1, scheduled_ns, start_ns, *prefill, *decode, *counts))
         self.end_ns.append(end_ns)
         self.kv_blocks.append(kv_blocks)
         for request in plan.preempted:
             self.preempted.extend((plan.step, request.index))
+        self.rows.add(plan)
         if plan.moves:
             self.moved.extend((plan.step, *moved_blocks(plan.moves)))
         if self.speculates and result is not None:
@@ -243,7 +248,7 @@ class StepLog:
         )  # of each step; taking by it is many times faster than repeating each column
         inside = np.arange(total) - (np.cumsum(n) - n)[row]  # position of the step in its leap
         end = np.array(self.spilled["end_ns"], dtype=np.int64)
-        columns = {name: leap[name].take(row) for name in _LEAP if name != "n"}
+        columns = {name: leap[name].take(row) for name in _LEAP if name not in ("n", "alone")}
         columns["step"] += inside
         columns["decode_context"] += inside * columns["decode_sequences"]
         columns["decode_max_context"] += np.where(columns["decode_sequences"] > 0, inside, 0)
@@ -266,6 +271,12 @@ class StepLog:
                 columns[name][rows[:, 0]] = rows[:, i]  # a step's number is its row
         return {name: columns[name] for name in (*STEP_COLUMNS, *MOVE_COLUMNS)}
 
+    def chunks(self) -> Column:
+        """CHUNK_COLUMNS, int64 `(rows, 6)`."""
+        leaps = np.frombuffer(self.leaps, dtype=np.int64).reshape(-1, len(_LEAP))
+        alone = leaps[leaps[:, _ALONE] >= 0][:, [_STEP, _ALONE, _TOKENS]]
+        return self.rows.table(self.replica, alone, int(leaps[:, _LEAP.index("n")].sum()))
+
 
 @dataclass
 class Records:
@@ -273,6 +284,8 @@ class Records:
 
     requests, steps: columns as above, steps of all replicas one after another.
     visible, preempted, aborted: int64 `(events, 3)`: replica, step, request index, in the order in which they happened.
+    chunks: int64 `(rows, 6)`, CHUNK_COLUMNS, replica by replica in the order of steps: every row but those of decodes that run
+        along; `serving.rows` finds those. Empty in results of before it was written.
     drafts: int64 `(rows, 6)`, DRAFT_COLUMNS of each row that gave tokens, where the engine speculates; `drafts` without
         dummies, `proposed` for the next step. In the order of steps.
     info: how it was run (way, clock, seed, versions, ...), JSON-able.
@@ -297,6 +310,7 @@ class Records:
     classes: tuple[str, ...] = ("default",)
     first_tries: int | None = None
     class_slo: tuple[Mapping[str, float | None] | None, ...] = ()
+    chunks: Column = field(default_factory=lambda: np.empty((0, len(CHUNK_COLUMNS)), dtype=np.int64))
 
     @property
     def submitted(self) -> NDArray[np.bool_]:
@@ -347,4 +361,5 @@ def gather(
         service_class=service_class,
         classes=classes,
         first_tries=first_tries,
+        chunks=np.concatenate([log.chunks() for log in logs]),
     )

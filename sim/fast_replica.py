@@ -12,6 +12,7 @@ from serving.fast_scheduler import FastScheduler
 from serving.plan import StepShape
 from serving.records import RequestLog, StepLog, pack_leap
 from serving.request import Cause, Request, Status
+from serving.row_log import pack_chunk
 from sim.cost import CostModel
 from sim.operator_cost import OperatorCost
 from sim.replica import let_go, staying
@@ -172,7 +173,9 @@ class FastReplica:
         steps.kv_blocks.append(scheduler.usable - scheduler.free)
         step, pairs, running = scheduler.step - 1, tokens * (tokens + 1) // 2, sequences + 1
         steps.leaps.frombytes(
-            pack_leap(step, 1, start, start, 1, tokens, pairs, sequences, context, longest, running, running, 0)
+            pack_leap(
+                step, 1, start, start, 1, tokens, pairs, sequences, context, longest, running, running, 0, request.index
+            )
         )
         return end
 
@@ -232,7 +235,7 @@ class FastReplica:
         else:
             self.first = before
             steps.leaps.frombytes(
-                pack_leap(step, n, start, start, 0, 0, 0, sequences, context, longest, sequences, sequences, 0)
+                pack_leap(step, n, start, start, 0, 0, 0, sequences, context, longest, sequences, sequences, 0, -1)
             )
         return end
 
@@ -264,6 +267,9 @@ class FastReplica:
         self.first = len(steps.end_ns)
         step = scheduler.step
         mixed = scheduler.decide(start)
+        chunks = steps.rows.chunks
+        for request in scheduler.wasting:
+            chunks.frombytes(pack_chunk(step, request.index, 1, request.base + step, True))
         steps.kv_blocks.append(scheduler.usable - scheduler.free)
         prompts = tokens = pairs = 0
         goes_on = False
@@ -274,8 +280,10 @@ class FastReplica:
                 prompts += 1
                 tokens += query
                 pairs += query * before + query * (query + 1) // 2
-            for request, _, _ in scheduler.rows:
-                if request.first_token_ns < 0 and request is not scheduler.partial:
+            for request, query, before in scheduler.rows:
+                samples = request is not scheduler.partial
+                chunks.frombytes(pack_chunk(step, request.index, query, before, samples))
+                if samples and request.first_token_ns < 0:
                     request.first_token_ns = end
         else:
             sequences = sampled = scheduler.sequences
@@ -291,11 +299,10 @@ class FastReplica:
         for request in scheduler.preempted:
             steps.preempted += step, request.index
         steps.end_ns.append(end)
+        decodes = sequences, context, longest
         running, waiting = len(scheduler.running), len(scheduler.waiting)
         steps.leaps.frombytes(
-            pack_leap(
-                step, 1, start, start, prompts, tokens, pairs, sequences, context, longest, sampled, running, waiting
-            )
+            pack_leap(step, 1, start, start, prompts, tokens, pairs, *decodes, sampled, running, waiting, -1)
         )
         return self._leap(end, bound, decided=1) if goes_on else end
 

@@ -27,6 +27,7 @@ from serving.records import (
     STEP_DRAFT_COLUMNS,
     Records,
 )
+from serving.row_log import CHUNK_COLUMNS
 from studies.limits import NOT_MODELLED
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 1
 FILES = frozenset(
-    [f"{name}.parquet" for name in ("requests", "steps", "events", "drafts", "workload", "segments")]
+    [f"{name}.parquet" for name in ("requests", "steps", "events", "rows", "drafts", "workload", "segments")]
     + ["scenario.yaml", "run.json", "result.json", "validation.json", "profile.json", "report.html", "executed.html"]
 )
 LONGEST_NAME = 200  # file systems allow 255 bytes, and a folder is written under a longer name first
@@ -112,7 +113,7 @@ def save(
 ) -> Path:
     """Writes a result folder: complete or not at all. An older result at this place is replaced, anything else is kept.
 
-    Files: requests.parquet, steps.parquet, events.parquet (and drafts.parquet where the engine speculates),
+    Files: requests.parquet, steps.parquet, events.parquet, rows.parquet (and drafts.parquet where the engine speculates),
     workload.parquet (and segments.parquet where prompts share text), scenario.yaml, run.json (`info`) and result.json (the summary under the names of vLLM's benchmark, and `extra`); `texts` are more files by name, a report for instance.
 
     Raises:
@@ -197,7 +198,8 @@ def _write(run: Run, part: Path, extra: Mapping[str, Any]) -> None:
     latencies = {
         name: pa.array(by_request(r, name), from_pandas=True) for name in LATENCY_COLUMNS
     }  # null where undefined
-    for file, columns, more in (("requests", requests, latencies), ("steps", steps, {})):
+    chunks = dict(zip(CHUNK_COLUMNS, r.chunks.T.copy(), strict=True))
+    for file, columns, more in (("requests", requests, latencies), ("steps", steps, {}), ("rows", chunks, {})):
         # Counters and times: differences are half as large as what dictionaries make of them, and quicker.
         encoding = dict.fromkeys(columns, "DELTA_BINARY_PACKED")
         packed = {"use_dictionary": False, "column_encoding": encoding, "compression": "zstd"}
@@ -326,13 +328,19 @@ def load(folder: Path | str) -> Run:
         steps.setdefault(column, np.zeros(len(steps.get("step", ())), dtype=np.int64))
     for column, absent in LATER_REQUEST_COLUMNS.items():
         requests.setdefault(column, np.full(len(requests.get("status", ())), absent, dtype=np.int64))
-    speculates = (folder / "drafts.parquet").is_file()
-    drafts = table("drafts.parquet") if speculates else {name: np.empty(0, dtype=np.int64) for name in DRAFT_COLUMNS}
+    # Drafts are written where the engine speculates; rows are by nobody before they were logged.
+    drafts, chunks = (
+        table(f"{name}.parquet")
+        if (folder / f"{name}.parquet").is_file()
+        else {column: np.empty(0, dtype=np.int64) for column in columns}
+        for name, columns in (("drafts", DRAFT_COLUMNS), ("rows", CHUNK_COLUMNS))
+    )
     for name, columns, wanted in (
         ("requests", requests, (*REQUEST_COLUMNS, "tenant", "session")),
         ("steps", steps, (*STEP_COLUMNS, *MOVE_COLUMNS)),
         ("events", events, EVENT_COLUMNS),
         ("drafts", drafts, DRAFT_COLUMNS),
+        ("rows", chunks, CHUNK_COLUMNS),
     ):
         missing = [column for column in wanted if column not in columns]
         if missing:
@@ -354,6 +362,7 @@ def load(folder: Path | str) -> Run:
         tuple(info.pop("classes", ("default",))),
         info.pop("first_tries", None),
         class_slo=tuple(info.pop("class_slo", ())),
+        chunks=np.column_stack([chunks[name] for name in CHUNK_COLUMNS]).astype(np.int64),
     )
     summary = document("result.json")
     for key in ("completed", "duration", "refused"):
