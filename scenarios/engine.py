@@ -41,6 +41,7 @@ LATER_FIELDS = (
     "schedule_conservativeness",
     "batch_wait_timeout_iters",
     "batch_wait_max_tokens_ratio",
+    "kv_allocation",
     "preemption",
     "swap_space",
     "kv_offloading_size",
@@ -66,6 +67,8 @@ class Engine(Section):
         schedule_conservativeness: SGLang's factor on those estimates.
         batch_wait_timeout_iters: TensorRT-LLM: steps that prompts wait beside decodes so that more of them run together.
         batch_wait_max_tokens_ratio: the share of the budget from which they wait no longer.
+        kv_allocation: `paged`, or `contiguous`: before a request starts it reserves consecutive blocks for prompt and `max_tokens`, as
+            engines did before PagedAttention. Nothing is cached then, and nothing preempted.
         speculation: drafts that are verified several at a time; none if not given.
         tensor_parallel_size: devices that one replica is split over, each with its share of the heads, weights and KV.
         preemption: `recompute` (vLLM V1: a victim's KV is dropped and computed again) or `swap` (vLLM V0: copied to the host and
@@ -100,6 +103,7 @@ class Engine(Section):
     schedule_conservativeness: float = Field(default=1.0, gt=0, le=10)
     batch_wait_timeout_iters: int = Field(default=0, ge=0)
     batch_wait_max_tokens_ratio: float = Field(default=0.0, ge=0, le=1)
+    kv_allocation: Literal["paged", "contiguous"] = "paged"
     preemption: Literal["recompute", "swap"] = "recompute"
     swap_space: float | None = Field(default=None, gt=0, le=1e6)
     kv_offloading_size: float | None = Field(default=None, gt=0, le=1e6)
@@ -131,6 +135,8 @@ class Engine(Section):
             if name not in self.model_fields_set:
                 # Not marked as set: written out again, the field still follows its preset.
                 self.__dict__[name] = value
+        if self.kv_allocation == "contiguous" and "enable_prefix_caching" not in self.model_fields_set:
+            self.__dict__["enable_prefix_caching"] = False
         return self
 
     @model_validator(mode="after")
@@ -148,6 +154,14 @@ class Engine(Section):
                 f"found with capacity_scheduler_policy {self.capacity_scheduler_policy}; drafts are modelled for max_utilization",
                 "speculation",
             )
+        if self.kv_allocation == "contiguous":
+            for name, needed, why in (
+                ("enable_prefix_caching", False, "texts that are shared are not in one piece"),
+                ("capacity_scheduler_policy", "max_utilization", "memory for the longest answer is reserved already"),
+                ("preemption", "recompute", "nothing is ever preempted"),
+            ):
+                if (found := getattr(self, name)) != needed:
+                    raise misplaced(f"found {str(found).lower()} with kv_allocation contiguous; {why}", name)
         waits = self.batch_wait_timeout_iters > 0
         if waits != (self.batch_wait_max_tokens_ratio > 0):
             name = "batch_wait_max_tokens_ratio" if waits else "batch_wait_timeout_iters"
@@ -244,6 +258,7 @@ class Engine(Section):
             schedule_conservativeness=self.schedule_conservativeness,
             batch_wait_timeout_iters=self.batch_wait_timeout_iters,
             batch_wait_max_tokens_ratio=self.batch_wait_max_tokens_ratio,
+            kv_allocation=self.kv_allocation,
             preemption=self.preemption,
             swap_blocks=host.swap,
             offload_blocks=host.offload,

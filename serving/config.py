@@ -36,6 +36,8 @@ class EngineConfig:
         schedule_conservativeness: factor on the answers that `new_token_ratio` expects.
         batch_wait_timeout_iters: steps that waiting prompts stay back beside decodes, so that more of them run together; 0: none.
         batch_wait_max_tokens_ratio: share of the budget from which on they stay back no longer.
+        kv_allocation: `paged`: blocks are taken one by one as a text grows; `contiguous`: consecutive ones for the longest text that
+            it may become (`serving.contiguous_pool`).
         preemption: `recompute` (a victim's KV is dropped) or `swap` (copied to the host and back; recomputed where the host has
             no room).
         swap_blocks: KV blocks that the host holds of swapped-out requests.
@@ -64,6 +66,7 @@ class EngineConfig:
     schedule_conservativeness: float = 1.0
     batch_wait_timeout_iters: int = 0
     batch_wait_max_tokens_ratio: float = 0.0
+    kv_allocation: str = "paged"
     preemption: str = "recompute"
     swap_blocks: int = 0
     offload_blocks: int = 0
@@ -91,8 +94,9 @@ class EngineConfig:
 
     @property
     def plain_memory(self) -> bool:
-        """Whether KV is on the device alone and any cached block may be evicted."""
-        return self.preemption == "recompute" and not self.offload_blocks and not self.pinned_prefixes
+        """Whether KV is in pages, on the device alone, and any cached block may be evicted."""
+        away = self.preemption != "recompute" or self.offload_blocks
+        return self.kv_allocation == "paged" and not away and not self.pinned_prefixes
 
     @property
     def watermark_blocks(self) -> int:

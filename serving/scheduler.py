@@ -17,6 +17,7 @@ from serving.batching import BATCHINGS, Batching
 from serving.block_pool import BlockPool
 from serving.capacity import CAPACITIES
 from serving.config import EngineConfig
+from serving.contiguous_pool import ContiguousPool
 from serving.host_memory import HostMemory
 from serving.plan import Admission, Scheduled, StepPlan, StepShape
 from serving.policies import ORDERS
@@ -91,13 +92,7 @@ class Scheduler:
         self.capacity = CAPACITIES[config.capacity_scheduler_policy](config, self.order)
         self.batching: Batching = BATCHINGS[config.batching]()
         self.host = HostMemory(config.swap_blocks if config.preemption == "swap" else 0, config.offload_blocks)
-        self.pool = BlockPool(
-            config.usable_blocks,
-            config.block_size,
-            config.enable_prefix_caching,
-            self.host.tier,
-            config.pinned_prefixes,
-        )
+        self.pool = pool_of(config, self.host)
         self.running: list[Request] = []
         self.queue = WaitingQueue(self.order.key)
         self.swapped: deque[Request] = deque()  # the last one out first
@@ -418,6 +413,14 @@ class Scheduler:
                 del self.scheduled[position]
                 return True
         return False
+
+
+def pool_of(config: EngineConfig, host: HostMemory) -> BlockPool | ContiguousPool:
+    """The KV memory that these settings ask for."""
+    if config.kv_allocation == "contiguous":
+        return ContiguousPool(config)
+    caches = config.enable_prefix_caching
+    return BlockPool(config.usable_blocks, config.block_size, caches, host.tier, config.pinned_prefixes)
 
 
 def is_decoding(request: Request, context: int) -> bool:
