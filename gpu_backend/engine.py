@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu_backend.host_blocks import HostBlocks
 from gpu_backend.scratch import scratch_plan
 from gpu_backend.speculation import leading_matches, prompt_lookup
 from gpu_backend.tokens import Text
@@ -60,6 +61,7 @@ class Engine(ABC):
         self.spec, self.config, self.seed, self.answers = spec, config, seed, answers
         self.acceptance = acceptance if config.speculation != "none" else None
         self._drafted: dict[int, int] = {}  # tokens that the draft model has seen, by request index
+        self._host: HostBlocks | None = None
         self.most_in_flight = 2 if config.async_scheduling else 1
         self._in_flight: deque[tuple[StepPlan, Any]] = deque()
         self._texts: dict[int, Text] = {}
@@ -94,6 +96,20 @@ class Engine(ABC):
     def _fill(self, blocks: NDArray[np.int64]) -> None:
         """Puts finite numbers into blocks that nobody has written: fresh memory may hold anything, and its first touch is
         slow."""
+
+    def _keep_on_host(self, *caches: Any) -> None:
+        """Takes the host memory that the engine's settings ask for: for these caches' keys and values, and their scales."""
+        names = ("keys", "values", "key_scales", "value_scales")
+        parts = [getattr(cache, name, None) for cache in caches for name in names]
+        if self.config.host_blocks:
+            self._host = HostBlocks([part for part in parts if part is not None], self.config.host_blocks)
+
+    def _move(self, plan: StepPlan) -> None:
+        """Launches the copies of KV to the host and back that come before a step computes."""
+        if plan.moves:
+            if self._host is None:
+                raise RuntimeError("a plan moves KV blocks, but the engine's settings give it no host memory")
+            self._host.move(plan.moves)
 
     # --- serving.plan.Executor ---
 

@@ -84,6 +84,8 @@ class CpuEngine(Engine):
         if draft is not None:
             self.draft = self._build(draft, draft_weights, kernels) if draft_model is None else draft_model
             self.draft_cache = KVCache(draft, engine_config.num_gpu_blocks, engine_config.block_size, self.kv_dtype)
+        caches = [self.cache] if self.draft is None else [self.cache, self.draft_cache]
+        self._keep_on_host(*caches)
         self._warm_up()
 
     def replica(self) -> CpuEngine:
@@ -112,6 +114,7 @@ class CpuEngine(Engine):
         """Computes the plan: there is nothing that could go on beside the host."""
         now = CLOCKS[self.clock]
         start = now()
+        self._move(plan)
         batch = prepare(plan.scheduled, self._texts, self.config.block_size)
         # numpy's argmax: torch's is several times slower on wide rows.
         picks = self.model.forward(batch, self.cache).numpy().argmax(axis=1)
@@ -124,6 +127,7 @@ class CpuEngine(Engine):
     def logits(self, plan: StepPlan) -> dict[int, torch.Tensor]:
         """Computes a plan like a step and returns the logits `(vocabulary,)` by request index instead of tokens."""
         self._take_texts(plan)
+        self._move(plan)
         batch = prepare(plan.scheduled, self._texts, self.config.block_size)
         logits = self.model.forward(batch, self.cache)
         return {row.request.index: logits[at] for row, at in batch.samplers}

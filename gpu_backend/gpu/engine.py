@@ -132,6 +132,8 @@ class GpuEngine(Engine):
             draft_decoder = self._decoder(draft, draft_weights) if draft_decoder is None else draft_decoder
             self.draft = self._runner(draft_decoder, [1], graphs, 0.0, feeds=True)
         self._generator = torch.Generator(self.device).manual_seed(seed)
+        caches = [self.cache] if self.draft is None else [self.cache, self.draft.cache]
+        self._keep_on_host(*caches)
         self._warm_up()
 
     def replica(self) -> GpuEngine:
@@ -178,6 +180,7 @@ class GpuEngine(Engine):
         def begins() -> None:
             nonlocal start
             start = self._now()
+            self._move(plan)
 
         filled = self.runner.run(plan.scheduled, self._texts, self._unknown(), begins)
         if self.temperature and any(row.drafts for row, _ in filled.sampled):
@@ -232,6 +235,7 @@ class GpuEngine(Engine):
     def logits(self, plan: StepPlan) -> dict[int, torch.Tensor]:
         """Computes a plan like a step and returns float32 logits `(vocabulary,)` by request index instead of tokens."""
         self._take_texts(plan)
+        self._move(plan)
         filled = self.runner.run(plan.scheduled, self._texts)
         logits = self.runner.logits
         assert logits is not None
