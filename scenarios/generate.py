@@ -10,6 +10,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from scenarios import mixture, traces
+from scenarios.answer_lengths import multipliers, stretch, stretched
 from scenarios.arrivals import ClosedLoop, draw_pauses
 from scenarios.classes import Senders, ServiceClass, Tenant, draw_senders
 from scenarios.errors import InputError
@@ -65,13 +66,15 @@ def generate(scenario: Scenario) -> Workload:
 
 def _of_one(spec: WorkloadSpec, scenario: Scenario, streams: Streams, name: str = "") -> Workload:
     """The requests of a workload that is no mixture. name: as a part of one."""
+    longer = stretch(multipliers(scenario, spec.transforms))
     if spec.trace is not None and spec.trace.path is not None:
         workload = to_workload(traces.read(spec.trace), spec.trace, spec.max_tokens, scenario.engine_config())
+        _stretch(workload, spec, longer)
     else:
-        workload = _generated(spec, streams, name)
+        workload = _generated(spec, streams, name, longer)
     if spec.transforms:
         workload = transformed(
-            workload, spec.transforms, None if spec.replays else lambda: _uncapped(spec, streams, name)
+            workload, spec.transforms, None if spec.replays else lambda: _uncapped(spec, streams, name, longer)
         )
     if name and workload.service_class is None:
         workload.service_class, workload.classes = np.zeros(len(workload), dtype=np.int64), (name,)
@@ -80,11 +83,19 @@ def _of_one(spec: WorkloadSpec, scenario: Scenario, streams: Streams, name: str 
     return workload
 
 
-def _uncapped(spec: WorkloadSpec, streams: Streams, name: str) -> Workload:
-    return _generated(spec.model_copy(update={"transforms": ()}), streams, name)
+def _stretch(recorded: Workload, spec: WorkloadSpec, longer: float) -> None:
+    """Makes a trace's answers `longer` times as long."""
+    recorded.output_tokens = stretched(recorded.output_tokens, longer)
+    if spec.max_tokens == "as_output":
+        recorded.max_tokens = stretched(recorded.max_tokens, longer)
 
 
-def _generated(spec: WorkloadSpec, streams: Streams, name: str) -> Workload:
+def _uncapped(spec: WorkloadSpec, streams: Streams, name: str, longer: float) -> Workload:
+    return _generated(spec.model_copy(update={"transforms": ()}), streams, name, longer)
+
+
+def _generated(spec: WorkloadSpec, streams: Streams, name: str, longer: float) -> Workload:
+    """Draws a workload that is no trace. longer: what answers are multiplied by."""
     times, turns, by_conversation = _starts(spec, streams)
     n = int(turns.sum())
     if n == 0:
@@ -95,7 +106,7 @@ def _generated(spec: WorkloadSpec, streams: Streams, name: str) -> Workload:
     arrival = np.full(n, -1, dtype=np.int64)
     arrival[first] = times
     new = _own(spec, senders, "input", n, streams)
-    output = _own(spec, senders, "output", n, streams)
+    output = stretched(_own(spec, senders, "output", n, streams), longer)
     declared = _declared(spec, senders, output)
     cap = cap_of(spec.transforms)
     if cap is not None:  # before prompts are laid out, which quote what is left of answers

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from scenarios.answer_lengths import check_pools
 from scenarios.cost import Cost
 from scenarios.engine import LATER_FIELDS, Engine
 from scenarios.errors import beneath, misplaced
@@ -74,6 +75,7 @@ class Scenario(Section):
         if "replicas" in self.model_fields_set:
             raise misplaced("found beside pools, each of which has replicas of its own; leave it out", "replicas")
         check_names(self.pools)
+        check_pools(self)
         with beneath("router"):
             check_router(self.router, self.pools)
         configs = []
@@ -179,7 +181,7 @@ def _check_some_hold(workload: WorkloadSpec, configs: Sequence[EngineConfig]) ->
 LATER: Mapping[str, tuple[str, ...]] = {
     "": ("pools",),
     "engine": LATER_FIELDS,
-    "workload": ("classes", "difficulty", "mix", "predictor", "transforms"),
+    "workload": ("classes", "difficulty", "mix", "predictor", "transforms", "answer_lengths"),
     "prices": (),
 }
 """By section ("" is the scenario itself): fields that are hashed only where they are not at their defaults, because scenarios of

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
+from scenarios.answer_lengths import AnswerLengths
 from scenarios.arrivals import Arrivals, ClosedLoop, knows_its_number
 from scenarios.classes import OWN_LENGTHS, ServiceClass, Tenant, check_senders
 from scenarios.difficulty import Difficulty
@@ -51,6 +52,7 @@ class WorkloadSpec(Section):
             has classes of its own; tenants and classes of equal names are the same in all parts.
         predictor: who expects how long answers are, for orders that need foresight; over a mix, one for all of it.
         transforms: what the product decides about prompts and answers, one after the other; a replayed trace is transformed too.
+        answer_lengths: by how much answers are longer with this model, precision or transform; over a mix, for all of it.
         trace: replayed instead of all of these where it has a path.
     """
 
@@ -66,6 +68,7 @@ class WorkloadSpec(Section):
     mix: Annotated[dict[Annotated[str, Field(min_length=1)], WorkloadSpec] | None, Field(min_length=1)] = None
     predictor: Predictor | None = None
     transforms: Annotated[tuple[Transform, ...], Field(strict=False)] = ()
+    answer_lengths: AnswerLengths | None = None
     trace: TraceOptions | None = None
 
     @model_validator(mode="after")
@@ -113,6 +116,8 @@ class WorkloadSpec(Section):
             if getattr(self, name) != type(self).model_fields[name].get_default(call_default_factory=True):
                 raise misplaced("found beside a mix; each part of it has its own", name)
         for name, part in parts.items():
+            if part.answer_lengths is not None:
+                raise misplaced("is for the whole mix; state it beside", "mix", name, "answer_lengths")
             if part.mix is not None:
                 raise misplaced("a part of a mix cannot be a mix; name its parts here", "mix", name, "mix")
             if part.predictor is not None:
@@ -148,18 +153,25 @@ Stated = dict[str, tuple[Any, Place]]
 """What requests of one kind are, by field: the value, and where it is stated."""
 
 
-def check_fixed_lengths(workload: WorkloadSpec, config: EngineConfig, at: Place = ("workload",)) -> None:
-    """Refuses a workload with a kind of requests of which an empty engine could hold none. at: where it stands.
+_ONE_TOKEN = Fixed(distribution="fixed", tokens=1)
+
+
+def check_fixed_lengths(
+    workload: WorkloadSpec, config: EngineConfig, at: Place = ("workload",), stretched: bool = False
+) -> None:
+    """Refuses a workload with a kind of requests of which an empty engine could hold none. at: where it stands. stretched: answers
+    have other lengths than are stated.
 
     Raises:
         PydanticCustomError: names the field that holds the length.
     """
+    stretched |= workload.answer_lengths is not None
     for name, part in (workload.mix or {}).items():
-        check_fixed_lengths(part, config, (*at, "mix", name))
+        check_fixed_lengths(part, config, (*at, "mix", name), stretched)
     check_caps(workload.transforms, config.max_model_len, at)
     if workload.mix is None and not workload.replays:
         for kind in _kinds(workload, at):
-            _check_kind(kind, config)
+            _check_kind(kind | {"output": (_ONE_TOKEN, kind["output"][1])} if stretched else kind, config)
 
 
 def _kinds(workload: WorkloadSpec, at: Place) -> Iterator[Stated]:
