@@ -19,7 +19,7 @@ from scenarios.hardware import HardwareSpec
 from scenarios.objectives import ObjectiveText, Slo
 from scenarios.orders import check_order
 from scenarios.pools import PoolSpec, check_names, check_router
-from scenarios.routers import Router, routing_of
+from scenarios.routers import Cascade, Router, routing_of
 from scenarios.sheets import Hardware, Model
 from scenarios.workload_spec import WorkloadSpec, check_fixed_lengths
 from serving.config import EngineConfig
@@ -101,6 +101,11 @@ class Scenario(Section):
         """The router and its options."""
         return routing_of(self.router, [pool.name for pool in self.pools])
 
+    @property
+    def escalations(self) -> int:
+        """How often a request may be sent on to another model."""
+        return len(self.pools) - 1 if isinstance(self.router, Cascade) and self.router.judge is not None else 0
+
     def of_pools(self) -> list[Scenario]:
         """The scenario as each pool sees it: its own model, hardware, engine, replicas, step costs and price. Without pools it is
         its only one."""
@@ -151,9 +156,6 @@ class Scenario(Section):
             for name in ("link_bandwidth", "link_latency"):
                 sheet.pop(name, None)
         if not any(part.engine.uses_host_memory for part in self.of_pools()):
-            for name in ("host_bandwidth", "host_latency"):
-                sheet.pop(name, None)
-        if not self.engine.uses_host_memory:
             for name in ("host_bandwidth", "host_latency"):
                 sheet.pop(name, None)
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

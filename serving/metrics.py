@@ -18,7 +18,7 @@ from serving.config import EngineConfig
 from serving.deliveries import token_times
 from serving.records import DRAFT_COLUMNS, Records
 from serving.request import Status
-from serving.tries import answered, intended_ns, last_tries
+from serving.tries import answered, finish_ns, first_token_ns, intended_ns, last_tries
 
 Floats = NDArray[np.float64]
 Price = float | Floats
@@ -117,12 +117,21 @@ def by_request(records: Records, metric: str) -> Floats:
     of those with a single token. Of several tries the last one has the figure, counted from when the first was meant to be sent."""
     r = records.requests
     begin, end = _BETWEEN[metric]
-    taken = (r[end] - (intended_ns(records) if begin == "arrival_ns" else r[begin])) / 1e9
+    if begin == "arrival_ns":  # as its client saw it
+        taken = (_seen_ns(records, end) - intended_ns(records)) / 1e9
+    else:
+        taken = (r[end] - r[begin]) / 1e9
     defined = answered(records) & (r["first_token_ns"] >= 0)
     if metric == "tpot":
         defined &= r["output_tokens"] > 1
         taken = taken / np.maximum(r["output_tokens"] - 1, 1)
     return np.where(defined, taken, np.nan)
+
+
+def _seen_ns(records: Records, column: str) -> NDArray[np.int64]:
+    """A time of each row as its client saw it."""
+    seen = {"first_token_ns": first_token_ns, "finish_ns": finish_ns}.get(column)
+    return records.requests[column] if seen is None else seen(records)
 
 
 def latencies(records: Records) -> dict[str, Floats]:
@@ -140,7 +149,8 @@ def meets(records: Records, slo: SLO) -> NDArray[np.bool_]:
     sent = intended_ns(records)
     n = np.maximum(r["output_tokens"] - 1, 1)
     tpot = np.where(r["output_tokens"] > 1, (r["finish_ns"] - r["first_token_ns"]) / n, 0.0)
-    for name, taken in (("ttft", r["first_token_ns"] - sent), ("tpot", tpot), ("e2e", r["finish_ns"] - sent)):
+    seen, had = (_seen_ns(records, column) for column in ("first_token_ns", "finish_ns"))
+    for name, taken in (("ttft", seen - sent), ("tpot", tpot), ("e2e", had - sent)):
         limit = _limit_ns(records, slo, name)
         if limit is not None:
             good &= taken <= limit
@@ -225,7 +235,7 @@ def arrays(records: Records) -> dict[str, list[Any]]:
     sent = intended_ns(records)
 
     def seconds(end: str) -> list[float]:
-        return [float(v) for v in np.where(done, (r[end] - sent)[rows] / 1e9, 0.0)]
+        return [float(v) for v in np.where(done, (_seen_ns(records, end) - sent)[rows] / 1e9, 0.0)]
 
     return {
         "input_lens": r["prompt_tokens"][rows].tolist(),

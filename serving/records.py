@@ -291,6 +291,8 @@ class Records:
     info: how it was run (way, clock, seed, versions, ...), JSON-able.
     class_slo: limits in seconds of each class, `{ttft, tpot, e2e}`; None where those of the scenario hold.
     tenants, classes: names behind the codes; tenant, session, service_class: int64 `(n,)` per request, -1 for none.
+    judged_ns: when a judge had read the answer of each row, which its client does not see before; -1 where nobody did. None without
+        a judge.
     first_tries: of the rows of requests, the first so many are first tries; those after them, as many again for each further
         try, are sent when the one before was given up (a retry) or its answer is not good enough (an escalation): row
         `i + k * first_tries` is try k of request i. None where there are only first tries.
@@ -311,6 +313,7 @@ class Records:
     first_tries: int | None = None
     class_slo: tuple[Mapping[str, float | None] | None, ...] = ()
     chunks: Column = field(default_factory=lambda: np.empty((0, len(CHUNK_COLUMNS)), dtype=np.int64))
+    judged_ns: Column | None = None
 
     @property
     def submitted(self) -> NDArray[np.bool_]:

@@ -217,14 +217,15 @@ class Cascade:
         estimate = difficulty + (self.estimate_error * self.errors[row] if self.estimate_error else 0.0)
         return next((i for i, most in enumerate(self.thresholds) if estimate <= most), len(self.thresholds))
 
-    def escalate(self, request: Request, pool: int) -> bool:
-        """The answer of `request`, from this pool, is not good enough: from now on it is meant for the next one. False if there is
-        none."""
+    def after(self, request: Request, pool: int) -> Sequence[int]:
+        """Pools that an answer of this pool may be sent on to, the next one first. None where the request has come beyond this pool
+        already and was put back: it is not tried a third time."""
         position = self.order.index(pool) + 1
-        if position == len(self.order):
-            return False
-        self.escalated[request.index % self.requests] = position
-        return True
+        return () if self.escalated.get(request.index % self.requests, 0) >= position else self.order[position:]
+
+    def escalate(self, request: Request, pool: int) -> None:
+        """The answer of `request`, from this pool, is not good enough: from now on it is meant for the next one."""
+        self.escalated[request.index % self.requests] = self.order.index(pool) + 1
 
 
 class _Drawn:

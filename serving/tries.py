@@ -30,6 +30,21 @@ def answered(records: Records) -> NDArray[np.bool_]:
     return records.finished & last_tries(records)
 
 
+def first_token_ns(records: Records) -> NDArray[np.int64]:
+    """When the client of each row has seen a first token, `(rows,)`: at once, or when a judge has read the whole answer; -1 for never."""
+    return _shown(records, records.requests["first_token_ns"])
+
+
+def finish_ns(records: Records) -> NDArray[np.int64]:
+    """When the client of each row had the whole answer, or had been sent away, `(rows,)`; -1 for never."""
+    return _shown(records, records.requests["finish_ns"])
+
+
+def _shown(records: Records, came: NDArray[np.int64]) -> NDArray[np.int64]:
+    judged = records.judged_ns
+    return came if judged is None else np.where(judged >= 0, judged, came)
+
+
 def intended_ns(records: Records) -> NDArray[np.int64]:
     """When the client of each row first meant to send the request, `(rows,)`."""
     arrival = records.requests["arrival_ns"]

@@ -23,6 +23,7 @@ from sim.acceptance import Acceptance
 from sim.cost import CostModel
 from sim.deployment import Deployment
 from sim.drafting import Drafting
+from sim.escalation import Escalation
 from sim.fast_async_replica import fast_replica
 from sim.front import NOTHING, Front
 from sim.host_link import HostLink
@@ -69,6 +70,7 @@ def simulate_pools(
     horizon_ns: int | None = None,
     seed: int = 0,
     front: Front = NOTHING,
+    escalation: Escalation | None = None,
 ) -> Records:
     """Runs `workload` on the replicas of all pools, numbered pool by pool.
 
@@ -78,7 +80,7 @@ def simulate_pools(
         router: its name, or also its options. With one that asks prefix caches nothing is fast.
         horizon_ns: end of the run; None runs until nothing is left to do.
         seed: of the router's draws, and of what steps take more or less than their cost model says; every leap is then a step long.
-        front: what stands before the replicas.
+        front: what stands before the replicas. escalation: what a judge says of answers, where the router is a cascade with one.
     """
     chosen = make_router(router, Streams(seed)("routing"), len(workload))
 
@@ -103,7 +105,7 @@ def simulate_pools(
     collecting = gc.isenabled()
     gc.disable()  # a simulation makes no cycles of objects: looking for them finds nothing and takes a tenth of its time
     try:
-        return _run(pools, workload, make, chosen, horizon_ns, front)
+        return _run(pools, workload, make, chosen, horizon_ns, front, escalation)
     finally:
         if collecting:
             gc.enable()
@@ -135,6 +137,7 @@ def run_pools_on_executors(
     horizon_ns: int | None = None,
     front: Front = NOTHING,
     seed: int = 0,
+    escalation: Escalation | None = None,
 ) -> Records:
     """Hardware in the loop: an executor for each replica, numbered pool by pool; every step really runs there and its measured
     duration advances the simulated clock. Arrivals, routing and ties are those of `simulate_pools`."""
@@ -143,7 +146,7 @@ def run_pools_on_executors(
         return Replica(number, Scheduler(pool.engine), executors[number], requests, steps, on_finish)
 
     chosen = make_router(router, Streams(seed)("routing"), len(workload))
-    return _run(pools, workload, make, chosen, horizon_ns, front)
+    return _run(pools, workload, make, chosen, horizon_ns, front, escalation)
 
 
 def _run(
@@ -153,6 +156,7 @@ def _run(
     router: Router,
     horizon_ns: int | None,
     front: Front,
+    escalation: Escalation | None,
 ) -> Records:
     for pool in pools:
         if pool.replicas < 1:
@@ -160,7 +164,7 @@ def _run(
     homes = [pool for pool in pools for _ in range(pool.replicas)]
     requests = workload.request_log()
     logs = [StepLog(number, pool.engine.speculation != "none") for number, pool in enumerate(homes)]
-    run = Deployment(homes, workload, requests, router, horizon_ns, front)
+    run = Deployment(homes, workload, requests, router, horizon_ns, front, escalation)
     observer = run.react if run.observed else None
     run.replicas = [make(number, pool, requests, logs[number], observer) for number, pool in enumerate(homes)]
     numbers = [number for number, pool in enumerate(pools) for _ in range(pool.replicas)]
@@ -173,4 +177,6 @@ def _run(
     info: dict[str, object] = {} if len(pools) == 1 else {"pools": [pool.replicas for pool in pools]}
     if run.ladder is not None:
         info["ladder"] = run.ladder.history
-    return workload.records(requests, logs, info)
+    records = workload.records(requests, logs, info)
+    records.judged_ns = run.judged_ns
+    return records

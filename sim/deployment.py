@@ -28,7 +28,8 @@ from serving.degradation import Ladder
 from serving.front_end import FrontEnd
 from serving.records import RequestLog
 from serving.request import Cause, Request, Status
-from serving.routing import Router
+from serving.routing import Cascade, Router
+from sim.escalation import Escalation
 from sim.front import REFUSED, Front, degrade, requote
 from sim.pool import Pool
 from sim.replica import AnyReplica
@@ -55,6 +56,7 @@ class Deployment:
         router: Router,
         horizon_ns: int | None,
         front: Front,
+        escalation: Escalation | None = None,
     ) -> None:
         self.homes = homes
         self.workload = workload
@@ -71,7 +73,10 @@ class Deployment:
         self.ladder = Ladder(front.rungs) if front.rungs else None
         self.admission = None if front.limits is None else AdmissionControl(front.limits)
         self.retries = None if front.patience is None else Retries(front.patience, len(workload))
-        self.observed = self.clients.react or front.times_out
+        self.escalation = escalation
+        self.judged_ns = np.full(len(workload) * workload.tries, -1, dtype=np.int64) if escalation is not None else None
+        self.homes_of: dict[int, int] = {}  # the pool that answers, where somebody judges
+        self.observed = self.clients.react or front.times_out or escalation is not None
         self.held: dict[int, AnyReplica | None] = {}
         self.inside: dict[int, Request] = {}  # the front end
         self.cut_answers: dict[Hashable, int] = {}  # tokens of the answers that the ladder cut short
@@ -258,6 +263,8 @@ class Deployment:
                 limit = self.front.queue_timeout_ns
                 if limit is not None:
                     self._after(limit, _TIME_OUT, partial(self._queue_times_out, request, now + limit))
+        if self.escalation is not None:
+            self.homes_of[request.index] = chosen.pool
         chosen.submit(request, now)
 
     def _interrupt(self, replica: AnyReplica, now: int) -> None:
@@ -337,7 +344,29 @@ class Deployment:
         row = request.index % len(self.workload)
         if request.rung and request.num_outputs < min(self.workload.output_tokens[row], self.workload.max_tokens[row]):
             self.cut_answers[f"out:{row}"] = request.num_outputs
+        if self.escalation is None or not self._judge(request, now):
+            self._answer(row, now)
+
+    def _answer(self, row: int, now: int) -> None:
         self._send_later(self.clients.answered(row, now))
+
+    def _judge(self, request: Request, now: int) -> bool:
+        """A judge reads the answer before its client does, unless there is no larger model to ask. What it rejects is sent on."""
+        assert self.escalation is not None and self.judged_ns is not None
+        assert isinstance(self.router, Cascade)
+        pool = self.homes_of.pop(request.index)
+        larger = self.router.after(request, pool)
+        if not any(home.pool in larger and self._fits(request, home.number) for home in self.replicas):
+            return False
+        row, at = request.index % len(self.workload), now + self.escalation.latency_ns
+        self.judged_ns[request.index] = at
+        priority = NORMAL if at > now else _REACTION
+        if self.escalation.rejected[pool, row]:
+            self.router.escalate(request, pool)
+            self._after(at - now, priority, partial(self.send, request.index + len(self.workload), at))
+        else:
+            self._after(at - now, priority, partial(self._answer, row, at))
+        return True
 
     def _send_later(self, sends: Sends) -> None:
         for i, at in sends:

@@ -21,6 +21,7 @@ from serving.request import Request, Status
 from serving.routing import Routing
 from serving.scheduler import Scheduler
 from sim.cluster import run_pools_on_executors
+from sim.escalation import Escalation
 from sim.pool import Pool
 
 
@@ -77,10 +78,11 @@ def replay(
     *,
     router: str | Routing | None = None,
     seed: int = 0,
+    escalation: Escalation | None = None,
 ) -> ReplayReport:
     """Decides a recorded run again and compares every step and every request with the recording.
 
-    engine: of the only pool, or all pools. seed: of the router's draws. router: of a run that was not in real time: the workload is then also sent again (`rerun`), if the run was complete.
+    engine: of the only pool, or all pools. seed: of the router's draws. escalation: what a judge said of answers. router: of a run that was not in real time: the workload is then also sent again (`rerun`), if the run was complete.
     """
     steps = 0
     pools = pools_of(records, engine)
@@ -94,7 +96,7 @@ def replay(
             return ReplayReport(False, steps, f"replica {number}, {difference}" if number else difference)
     if router is not None and not (records.requests["status"] == Status.IN_FLIGHT).any():
         try:
-            again = rerun(records, workload, pools, router=router, seed=seed)
+            again = rerun(records, workload, pools, router=router, seed=seed, escalation=escalation)
         except LookupError as error:
             return ReplayReport(False, steps, f"sent again: {error}")
         for kind, recorded, now in (
@@ -122,6 +124,7 @@ def rerun(
     *,
     router: str | Routing = "round_robin",
     seed: int = 0,
+    escalation: Escalation | None = None,
 ) -> Records:
     """Sends the workload again, to replicas whose steps take as long as recorded. Beyond `replay`, arrivals, routing and
     clients' reactions are decided again too, so a run on the simulated or the device's clock comes out equal to the last bit;
@@ -132,7 +135,7 @@ def rerun(
     """
     pools = pools_of(records, engine)
     executors = [RecordedResults(records, number) for number in range(sum(pool.replicas for pool in pools))]
-    return run_pools_on_executors(pools, workload, executors, router=router, seed=seed)
+    return run_pools_on_executors(pools, workload, executors, router=router, seed=seed, escalation=escalation)
 
 
 class _ReplayedReplica:

@@ -193,6 +193,8 @@ def _write(run: Run, part: Path, extra: Mapping[str, Any]) -> None:
     requests = {name: r.requests[name] for name in REQUEST_COLUMNS} | {"tenant": r.tenant, "session": r.session}
     if r.service_class is not None:
         requests["service_class"] = r.service_class
+    if r.judged_ns is not None:
+        requests["judged_ns"] = r.judged_ns
     none = np.zeros(len(r.steps["step"]), dtype=np.int64)
     steps = {name: r.steps.get(name, none) for name in (*STEP_COLUMNS, *MOVE_COLUMNS)}
     latencies = {
@@ -364,6 +366,7 @@ def load(folder: Path | str) -> Run:
         class_slo=tuple(info.pop("class_slo", ())),
         chunks=np.column_stack([chunks[name] for name in CHUNK_COLUMNS]).astype(np.int64),
     )
+    records.judged_ns = requests.get("judged_ns")
     summary = document("result.json")
     for key in ("completed", "duration", "refused"):
         if key not in summary:
