@@ -23,6 +23,7 @@ from scenarios.errors import InputError, misplaced, nearest, one_message, unknow
 from scenarios.fields import Section
 from scenarios.schema import Scenario
 from serving.metrics import by_request, meets
+from serving.tries import last_tries
 from studies import tables
 from studies.report import slo_of
 from studies.results import Run
@@ -217,7 +218,7 @@ def figure(run: Run, expected: Expectation, where: str = "expect") -> float | No
         raise InputError(f"{where}.of_class: {unknown('class', expected.of_class, records.classes)}")
     mine = records.service_class == records.classes.index(expected.of_class)
     if key == "good_request_fraction":
-        sent = mine & records.submitted
+        sent = mine & last_tries(records)
         return float(meets(records, slo_of(run))[sent].mean()) if sent.any() else None
     found = _LATENCY.fullmatch(key)
     if found is None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 import scenarios
+from scenarios import answer_lengths
 from scenarios.errors import InputError
 from scenarios.schema import Scenario
 from scenarios.workload import Workload
@@ -22,7 +23,7 @@ from serving.records import Records
 from serving.routing import Routing
 from sim.profile import Profile
 from sim.replay import ReplayReport, replay
-from studies import conversations, pools, quality, speculation, step_costs
+from studies import conversations, pools, quality, senders, speculation, step_costs
 from studies.binding import binding
 from studies.pools import Costs
 from studies.results import Run
@@ -219,6 +220,7 @@ def describe(
     figures = summary(
         records, sorted({*percentiles, *asked}), slo, None if several else config, usd_per_hour=pools.prices(scenario)
     )
+    figures |= senders.figures(records, slo, sorted({*percentiles, *asked}))
     # What is executed has the blocks that it was given.
     capacity = first.engine.kv_capacity(first.model, first.hardware) if way == "simulate" and not several else None
     held = figures["kv_capacity_tokens"]
@@ -265,6 +267,7 @@ def describe(
         "speculation": speculation.described(records, first, cost),
         "conversations": talk,
         "transforms": list(workload.changes),
+        "answer_lengths": answer_lengths.described(scenario),
         "quality": quality.of_scenario(first, profile if isinstance(profile, Profile) else None),
     }
     if scenario.routing.options:

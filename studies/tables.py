@@ -275,7 +275,7 @@ def binds(run: Run) -> Table:
 
 def every(run: Run) -> list[Table]:
     """All tables of a run, KV capacity first."""
-    from studies import conversations  # which is made of this file's tables
+    from studies import conversations, senders  # which are made of this file's tables
 
     percentiles = run.info.get("percentiles", (50, 90, 95, 99))
     held = [objectives(run)] if run.info.get("objectives") else []
@@ -285,6 +285,7 @@ def every(run: Run) -> list[Table]:
         capacity(run),
         latency(run.summary, percentiles),
         throughput(run),
+        *senders.tables_of(run),
         *drafts,
         *lost,
         *conversations.tables_of(run),
@@ -307,11 +308,14 @@ def heading(run: Run) -> str:
 def about(run: Run) -> list[str]:
     """What a reader must know beside the heading: what was sent (a trace rewritten, or requests drawn), what is set otherwise
     than the scenario says, what was overridden."""
+    from studies import senders
+
     lines = [f"workload: {run.info['workload']}"] if run.info.get("workload") else []
     preset = PRESETS.get(str(run.info.get("preset")))
     if preset is not None and run.info["preset"] != DEFAULT:
         lines.append(f"engine {run.info['preset']}: {preset.about}")
     lines += run.info.get("resolved", ())
+    lines += [said] if (said := senders.sentence(run)) else []
     costs = step_costs.sentence(run.info.get("profile"))
     lines += [costs] if costs else []
     if run.info.get("set"):
