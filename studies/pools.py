@@ -91,7 +91,7 @@ def apart(records: Records, replicas: Sequence[int]) -> list[Records]:
         mine = (home >= first) & (home < first + n)
         steps = (records.steps["replica"] >= first) & (records.steps["replica"] < first + n)
         events = {}
-        for name in ("visible", "preempted", "aborted", "drafts"):
+        for name in ("visible", "preempted", "aborted", "drafts", "chunks"):
             rows = getattr(records, name)
             events[name] = rows[(rows[:, 0] >= first) & (rows[:, 0] < first + n)]
         part = replace(

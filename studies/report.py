@@ -79,7 +79,7 @@ def figures_of(run: Run, label: str = "") -> list[tuple[str, figures.Figure, boo
     """Every figure of one run: `(title, figure, wide?)`."""
     runs = {label or run.name: run.records}
     engine = run.info.get("engine") or {}
-    usable = engine["num_gpu_blocks"] - 1 if engine else None
+    usable = engine["num_gpu_blocks"] - 1 if engine and not run.info.get("pools") else None
     return [
         *((title, figures.latency_cdf(metric, runs, slo_of(run)), False) for metric, title in CDFS),
         ("Requests and KV memory", figures.load_over_time(run.records, usable), True),
