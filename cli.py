@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from studies import terminal
-from studies.commands import ablation, fidelity, launches, measuring, profiles, validation
+from studies.commands import ablation, explaining, fidelity, launches, measuring, profiles, validation
 from studies.commands.options import (
     Burstiness,
     Clock,
@@ -141,6 +141,9 @@ app.command()(validation.validate)
 
 
 app.command()(fidelity.fidelity)
+
+
+app.command()(explaining.explain)
 
 
 app.command()(ablation.ablation)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
 from itertools import chain
@@ -103,6 +103,13 @@ class Workload:
             column = getattr(self, name)
             columns.append([getattr(absent, name)] * n if column is None else column.tolist())
         return list(map(Tags, *columns, self.session.tolist()))
+
+    def without(self, i: int) -> Workload:
+        """The same requests but for i, which is never sent, and so neither are those that wait for its answer. Everybody else
+        keeps row, text and lengths."""
+        follows = self.follows.copy()
+        follows[i] = i  # it waits for its own answer
+        return replace(self, follows=follows)
 
     def request_log(self) -> RequestLog:
         """Room for the rows of every request and each of its tries."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -90,7 +90,7 @@ def binding(
     out["waiting"] = float(taken[queue].sum()) / total
     out["batch"] = float((taken * steps["running"]).sum()) / total
     if out["waiting"] >= QUEUE:
-        out["cause"] = _cause(steps, taken * queue, engine)
+        out["cause"] = cause_of(steps, taken * queue, engine)
     if cost is not None:
         shapes = sampled_shapes(records)
         out["terms"] = cost_shares(shapes, cost, drafting, engine.speculation_off_above)
@@ -112,8 +112,9 @@ def _rejected(records: Records, count: int) -> str:
     return f"{count:,} of {len(records.requests['status']):,} requests are rejected: no empty engine could hold them. "
 
 
-def _cause(steps: dict[str, Any], weight: Any, engine: EngineConfig) -> str:
-    """Which limit was met for most of the time in which somebody waited."""
+def cause_of(steps: Mapping[str, Any], weight: Any, engine: EngineConfig) -> str:
+    """Which limit was met for most of the weight, `(steps,)`, of steps in which somebody waited: `kv`, `sequences`, `tokens`, or
+    `other`."""
     met = {
         "kv": steps["kv_blocks"] >= FULL * engine.usable_blocks,
         "sequences": steps["running"] >= engine.max_num_seqs,

@@ -32,7 +32,9 @@ def ablation(
         else:
             from studies.tables import Table
 
-            terminal.show_tables([Table("Ablations", ("question", "name"), [(asked, each) for each, asked in found.items()])])
+            terminal.show_tables(
+                [Table("Ablations", ("question", "name"), [(asked, each) for each, asked in found.items()])]
+            )
         return
     with terminal.progress_bar() as tell:
         chosen = ablations.names() if name is None else (name,)
