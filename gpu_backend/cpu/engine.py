@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 
 from gpu_backend.cpu.batch import prepare
 from gpu_backend.cpu.kernels import Kernels
-from gpu_backend.cpu.linear import DTYPES, choose_dtype
-from gpu_backend.cpu.model import KVCache, Model
+from gpu_backend.cpu.kv_cache import KV_DTYPES, KVCache, choose_kv_dtype, kv_bytes
+from gpu_backend.cpu.linear import DTYPES
+from gpu_backend.cpu.model import Model
+from gpu_backend.cpu.quantized_linear import choose_precision
 from gpu_backend.device import device_name
 from gpu_backend.engine import Engine
 from gpu_backend.speculation import NextToken, one_further
@@ -34,8 +36,9 @@ class CpuEngine(Engine):
     """A decoder with paged KV, driven by the scheduler's plans.
 
     Args:
-        dtype: weights: float32, bfloat16, or auto (bfloat16 where the CPU multiplies it).
-        kv_dtype: KV cache: float32, bfloat16, or auto (bfloat16: half the memory traffic of decode attention).
+        dtype: weights: float32, bfloat16, or auto (bfloat16 where the CPU multiplies it); int8 and int4 are of the dense layers, all
+            else is then as in auto.
+        kv_dtype: KV cache: float32, bfloat16, int8, fp8, or auto (bfloat16: half the memory traffic of decode attention).
         seed: of the random weights.
         threads: of torch (dense layers of many rows, prefill attention); our own kernels use one.
         clock: cpu (default) or wall.
@@ -74,16 +77,16 @@ class CpuEngine(Engine):
         if threads < 1 or (threads > 1 and clock == "cpu"):
             raise InputError(f"threads: found {threads}; 1 for the cpu clock, 1 or more for the wall clock")
         self.threads, self.clock = threads, clock
-        self.dtype = choose_dtype(dtype) if model is None else model.dtype
-        self.kv_dtype = torch.bfloat16 if kv_dtype == "auto" else choose_dtype(kv_dtype)
+        self.dtype, self.precision = choose_precision(dtype) if model is None else (model.dtype, model.precision)
+        self.kv_dtype = choose_kv_dtype(kv_dtype)
         self._check_memory(loaded=model is not None or weights is not None)
         torch.set_num_threads(threads)
-        self.model = self._build(model_spec, weights, kernels) if model is None else model
-        self.cache = KVCache(model_spec, engine_config.num_gpu_blocks, engine_config.block_size, self.kv_dtype)
+        self.model = self._build(model_spec, weights, kernels, self.precision) if model is None else model
+        self.cache = self._memory(model_spec)
         self.draft: Model | None = None
         if draft is not None:
             self.draft = self._build(draft, draft_weights, kernels) if draft_model is None else draft_model
-            self.draft_cache = KVCache(draft, engine_config.num_gpu_blocks, engine_config.block_size, self.kv_dtype)
+            self.draft_cache = self._memory(draft)
         caches = [self.cache] if self.draft is None else [self.cache, self.draft_cache]
         self._keep_on_host(*caches)
         self._warm_up()
@@ -93,7 +96,7 @@ class CpuEngine(Engine):
         return CpuEngine(
             self.spec,
             self.config,
-            kv_dtype=_name(self.kv_dtype),
+            kv_dtype=self.kv_dtype,
             seed=self.seed,
             threads=self.threads,
             clock=self.clock,
@@ -104,9 +107,15 @@ class CpuEngine(Engine):
             model=self.model,
         )
 
-    def _build(self, spec: ModelSpec, weights: Weights | None, kernels: Kernels | None) -> Model:
+    def _build(
+        self, spec: ModelSpec, weights: Weights | None, kernels: Kernels | None, precision: str = "auto"
+    ) -> Model:
         weights = random_weights(spec, self.seed) if weights is None else weights
-        return Model(spec, weights, window=self.config.max_model_len, dtype=self.dtype, kernels=kernels)
+        window = self.config.max_model_len
+        return Model(spec, weights, window=window, dtype=self.dtype, precision=precision, kernels=kernels)
+
+    def _memory(self, spec: ModelSpec) -> KVCache:
+        return KVCache(spec, self.config.num_gpu_blocks, self.config.block_size, KV_DTYPES[self.kv_dtype])
 
     # --- what `Engine` asks for ---
 
@@ -146,9 +155,7 @@ class CpuEngine(Engine):
         return drafts
 
     def _fill(self, blocks: NDArray[np.int64]) -> None:
-        for part in (self.cache.keys, self.cache.values):
-            one = torch.from_numpy(self._draws.standard_normal(part[:, :1].shape, dtype=np.float32))
-            part[:, torch.from_numpy(blocks)] = one.to(part.dtype).expand(-1, len(blocks), -1, -1, -1)
+        self.cache.fill(blocks, self._draws)
 
     def _warm_up(self) -> None:
         """Compiles the kernels and lets oneDNN build its code before anything is measured."""
@@ -161,7 +168,7 @@ class CpuEngine(Engine):
 
     def _check_memory(self, loaded: bool) -> None:
         """Weights and KV must fit into this machine before they are allocated."""
-        kv = self.spec.kv_bytes_per_token(_name(self.kv_dtype)) * self.config.num_gpu_blocks * self.config.block_size
+        kv = kv_bytes(self.spec, self.kv_dtype) * self.config.num_gpu_blocks * self.config.block_size
         weights = 0.0 if loaded else self.spec.parameters() * 4.0
         have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         if kv + weights > have:
@@ -178,13 +185,25 @@ class CpuEngine(Engine):
             "clock": self.clock,
             "threads": self.threads,
             "model": self.spec.name,
-            "dtype": _name(self.dtype),
-            "kv_dtype": _name(self.kv_dtype),
+            "dtype": _name(self.dtype) if self.precision == "auto" else self.precision,
+            "kv_dtype": self.kv_dtype,
             "kernels": self.model.kernels.name,
-            "linear": self.model.linear_kind,
+            "linear": self.model.layer_kind,
             "torch": torch.__version__,
             "weights_seed": self.seed,
+            **self._what_small_numbers_are(),
         }
+
+    def _what_small_numbers_are(self) -> dict[str, object]:
+        """What really computes where weights or KV take a byte or less."""
+        told: dict[str, object] = {}
+        if self.precision != "auto":
+            told["output_head"] = f"{self.model.linear_kind}, {_name(self.dtype)}"
+        if self.cache.key_scales is not None:
+            told["kv"] = (
+                f"a byte a value and a float32 scale for each token and head, read by {self.model.kernels.name}"
+            )
+        return told
 
 
 def _name(dtype: torch.dtype) -> str:

@@ -1,7 +1,8 @@
 """The kernels of the CPU path: their interface, and plain torch ones that say what each of them does.
 
 Shapes: T tokens of a step, H hidden, N query heads, K KV heads (N = K * group), D head size, B KV blocks of `block` tokens.
-KV caches are `(B, K, block, D)`, float32 or bfloat16. Accumulation is float32 everywhere.
+KV caches are `(B, K, block, D)`: float32 or bfloat16, or one byte a value (int8, float8_e4m3fn) with float32 scales `(B, K, block)` beside
+them, one for each token and head. Accumulation is float32 everywhere.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from typing import Any, NamedTuple
 
 import torch
 from numpy.typing import NDArray
+
+from gpu_backend.cpu.kv_cache import put, written
 
 Array = NDArray[Any]
 
@@ -44,6 +47,8 @@ def torch_qk_norm_rope_write(
     k_cache: torch.Tensor,
     v_cache: torch.Tensor,
     heads: int,
+    k_scales: torch.Tensor | None = None,
+    v_scales: torch.Tensor | None = None,
 ) -> None:
     """Norm (where weights are given) and rotation of query and key heads, then keys and values into their slots.
 
@@ -63,8 +68,8 @@ def torch_qk_norm_rope_write(
 
     parts[:, :heads] = turned(q, q_weight)
     at, slot = torch.from_numpy(blocks), torch.from_numpy(offsets)
-    k_cache[at, :, slot] = turned(k, k_weight).to(k_cache.dtype)
-    v_cache[at, :, slot] = v.to(v_cache.dtype)
+    put(k_cache, k_scales, at, slot, turned(k, k_weight))
+    put(v_cache, v_scales, at, slot, v)
 
 
 def torch_decode_attention(
@@ -76,6 +81,8 @@ def torch_decode_attention(
     lengths: Array,
     scale: float,
     out: torch.Tensor,
+    k_scales: torch.Tensor | None = None,
+    v_scales: torch.Tensor | None = None,
 ) -> None:
     """Attention of one query token a sequence over its paged KV, into `out`: float32 (at least S, N * D).
 
@@ -89,7 +96,10 @@ def torch_decode_attention(
             out[s] = 0.0
             continue
         ids = torch.from_numpy(tables[starts[s] : starts[s] + -(-length // block)]).long()
-        k, v = (c[ids].transpose(0, 1).reshape(kv_heads, -1, dim)[:, :length].float() for c in (k_cache, v_cache))
+        k, v = (
+            written(*cache, ids).transpose(0, 1).reshape(kv_heads, -1, dim)[:, :length]
+            for cache in ((k_cache, k_scales), (v_cache, v_scales))
+        )
         queries = q[s, : heads * dim].reshape(kv_heads, heads // kv_heads, dim)
         out[s] = (torch.softmax(queries @ k.transpose(1, 2) * scale, dim=-1) @ v).reshape(-1)
 

@@ -4,28 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
 from gpu_backend.cpu.batch import Batch, Chunk
 from gpu_backend.cpu.kernels import Kernels, best_kernels
+from gpu_backend.cpu.kv_cache import KVCache, LayerCache, written
 from gpu_backend.cpu.linear import PACKED, TILE, Linear, make_linear, padded_rows, row_counts
+from gpu_backend.cpu.quantized_linear import BITS, make_quantized_linear
+from gpu_backend.cpu.quantized_linear import kind as quantized_kind
 from gpu_backend.rope import rope_table
 from gpu_backend.weights import Weights, check_supported
 from scenarios.models import ModelSpec
 
 _QUERY_TILE = 128  # queries of a chunk that attend together: the causal half behind them is not computed
-
-
-class KVCache:
-    """Paged keys and values of every layer: `(layers, blocks, kv_heads, block_size, head_dim)` each."""
-
-    def __init__(self, spec: ModelSpec, num_blocks: int, block_size: int, dtype: torch.dtype) -> None:
-        shape = (spec.num_layers, num_blocks, spec.num_kv_heads, block_size, spec.head_dim)
-        # Not cleared: memory becomes real when a block is first written, and nothing unwritten is ever read.
-        # numpy's allocator, which asks for huge pages: blocks lie anywhere, and decode attention got 16 % faster.
-        bits = np.uint16 if dtype == torch.bfloat16 else np.float32
-        self.keys, self.values = (torch.from_numpy(np.empty(shape, bits)).view(dtype) for _ in range(2))
 
 
 @dataclass
@@ -61,6 +52,7 @@ class Model:
     """A Llama or Qwen class decoder on the CPU; residual stream and accumulation in float32, weights in `dtype`.
 
     Args:
+        precision: int8 or int4 rounds the dense layers; embeddings, norms and output head stay in `dtype`. auto rounds nothing.
         weights: used up: layer by layer they are packed and dropped, so that memory holds one copy.
         window: positions that the rotary table covers.
     """
@@ -72,11 +64,12 @@ class Model:
         *,
         window: int,
         dtype: torch.dtype = torch.float32,
+        precision: str = "auto",
         kernels: Kernels | None = None,
     ) -> None:
         check_supported(spec)
         self.spec = spec
-        self.dtype = dtype
+        self.dtype, self.precision = dtype, precision
         self.kernels = best_kernels() if kernels is None else kernels
         self.rope = rope_table(spec, window)
         self.scale = spec.head_dim**-0.5
@@ -87,18 +80,29 @@ class Model:
             self.layers.append(
                 _Layer(
                     w.input_norm,
-                    make_linear(w.qkv, w.qkv_bias, dtype, self.kernels)[0],
+                    self._dense("qkv", w.qkv, w.qkv_bias),
                     w.q_norm,
                     w.k_norm,
-                    make_linear(w.o, w.o_bias, dtype, self.kernels)[0],
+                    self._dense("o", w.o, w.o_bias),
                     w.post_norm,
-                    make_linear(w.gate_up, None, dtype, self.kernels)[0],
-                    make_linear(w.down, None, dtype, self.kernels)[0],
+                    self._dense("gate_up", w.gate_up),
+                    self._dense("down", w.down),
                 )
             )
         self.final_norm = weights.final_norm
         self.embedding = weights.embedding.to(dtype)
         self.head, self.linear_kind = make_linear(weights.head, None, dtype, self.kernels)
+
+    def _dense(self, name: str, weight: torch.Tensor | None, bias: torch.Tensor | None = None) -> Linear:
+        assert weight is not None  # there are no experts
+        if self.precision in BITS:
+            return make_quantized_linear(weight, bias, BITS[self.precision], self.kernels, name=name)
+        return make_linear(weight, bias, self.dtype, self.kernels)[0]
+
+    @property
+    def layer_kind(self) -> str:
+        """What computes the dense layers; the output head is `linear_kind`."""
+        return quantized_kind(BITS[self.precision]) if self.precision in BITS else self.linear_kind
 
     @torch.inference_mode()
     def forward(self, batch: Batch, cache: KVCache) -> torch.Tensor:
@@ -109,7 +113,8 @@ class Model:
         ids[: len(batch.token_ids)] = torch.from_numpy(batch.token_ids)
         x = self.embedding.index_select(0, ids).float()
         residual = torch.zeros_like(x)
-        for layer, keys, values in zip(self.layers, cache.keys, cache.values, strict=True):
+        for i, layer in enumerate(self.layers):
+            keys, values, key_scales, value_scales = cache.layer(i)
             h = kernels.add_rms_norm(x, residual, layer.input_norm, eps)
             qkv = _tiled(layer.qkv, h)
             # All of the step's KV is written before any of it is read: a sequence may share blocks that another one
@@ -126,8 +131,10 @@ class Model:
                 keys,
                 values,
                 spec.num_heads,
+                key_scales,
+                value_scales,
             )
-            attended = self._attend(qkv, batch, tiles, keys, values)
+            attended = self._attend(qkv, batch, tiles, cache.layer(i))
             h = kernels.add_rms_norm(_tiled(layer.o, attended), residual, layer.post_norm, eps)
             x = _tiled(lambda tile, layer=layer: layer.down(kernels.silu_mul(layer.gate_up(tile))), h)
         rows = torch.zeros(self._rows(len(batch.sampled)), dtype=torch.int64)
@@ -145,7 +152,7 @@ class Model:
         if self.linear_kind != PACKED:
             return
         spec, layer = self.spec, self.layers[0]
-        for rows in row_counts(most_tokens):
+        for rows in row_counts(most_tokens) if self.precision not in BITS else ():
             layer.qkv(torch.zeros(rows, spec.hidden_size))
             layer.o(torch.zeros(rows, spec.q_size))
             layer.gate_up(torch.zeros(rows, spec.hidden_size))
@@ -153,15 +160,15 @@ class Model:
         for rows in row_counts(most_sampled):
             self.head(torch.zeros(rows, spec.hidden_size))
 
-    def _attend(
-        self, qkv: torch.Tensor, batch: Batch, tiles: list[list[_Tile]], keys: torch.Tensor, values: torch.Tensor
-    ) -> torch.Tensor:
+    def _attend(self, qkv: torch.Tensor, batch: Batch, tiles: list[list[_Tile]], cache: LayerCache) -> torch.Tensor:
         """(T, q_size): decodes in one call of the paged kernel, each chunk by itself."""
         out = torch.zeros(len(qkv), self.spec.q_size)
         if batch.decodes:
-            self.kernels.decode_attention(qkv, keys, values, batch.tables, batch.starts, batch.lengths, self.scale, out)
+            keys, values, *scales = cache
+            owned = (batch.tables, batch.starts, batch.lengths)
+            self.kernels.decode_attention(qkv, keys, values, *owned, self.scale, out, *scales)
         for chunk, parts in zip(batch.chunks, tiles, strict=True):
-            self._attend_chunk(qkv, chunk, parts, keys, values, out)
+            self._attend_chunk(qkv, chunk, parts, cache, out)
         return out
 
     def _attend_chunk(
@@ -169,8 +176,7 @@ class Model:
         qkv: torch.Tensor,
         chunk: Chunk,
         tiles: list[_Tile],
-        keys: torch.Tensor,
-        values: torch.Tensor,
+        cache: LayerCache,
         out: torch.Tensor,
     ) -> None:
         """Queries of a chunk over all keys so far, read back from their blocks, so that a prompt in pieces sees the same
@@ -178,12 +184,10 @@ class Model:
         spec = self.spec
         end = chunk.context + chunk.tokens
         ids = torch.from_numpy(chunk.blocks)
+        keys, values, key_scales, value_scales = cache
         k, v = (
-            cache.index_select(0, ids)
-            .transpose(0, 1)
-            .reshape(1, spec.num_kv_heads, -1, spec.head_dim)[:, :, :end]
-            .float()
-            for cache in (keys, values)
+            written(*part, ids).transpose(0, 1).reshape(1, spec.num_kv_heads, -1, spec.head_dim)[:, :, :end]
+            for part in ((keys, key_scales), (values, value_scales))
         )
         rows = qkv[chunk.start : chunk.start + chunk.tokens, : spec.q_size]
         q = rows.view(1, chunk.tokens, spec.num_heads, spec.head_dim).transpose(1, 2)

@@ -1,6 +1,6 @@
 """The kernels that torch does not have, or has slower, in numba; `gpu_backend.cpu.kernels` says what each of them does.
 
-numba knows no bfloat16: it sees uint16 and widens by a shift. Kernels run on one thread. They are compiled by the first call
+numba knows no bfloat16 and no fp8: it sees uint16 and uint8, and widens them by shifts. Kernels run on one thread. They are compiled by the first call
 of each kind of argument, which `CpuEngine` makes before anything is measured.
 """
 
@@ -17,6 +17,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from gpu_backend.cpu.kernels import Array, Kernels
+from gpu_backend.cpu.kv_cache import MOST
 
 LINEAR_ROWS = 64
 """Most rows that our own dense kernel takes: a step of 65 tokens runs on another one."""
@@ -32,35 +33,69 @@ def _jit(function: Callable[..., Any]) -> Any:
         return numba.njit(fastmath=_FAST, error_model="numpy", boundscheck=False)(function)
 
 
+def _word(n: int) -> Any:
+    return ir.Constant(ir.IntType(32), n)
+
+
 @intrinsic
 def _widen(typingctx: Any, x: Any) -> Any:
-    """float32 of a KV element: itself, or bfloat16 bits shifted into place."""
+    """float32 of a KV element: itself, bfloat16 bits shifted into place, or what an int8 or the bits of an e4m3 stand for."""
     if x == types.float32:
         return types.float32(x), lambda context, builder, signature, args: args[0]
+    if x == types.int8:
+        return types.float32(x), lambda context, builder, signature, args: builder.sitofp(args[0], ir.FloatType())
 
-    def bits(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        wide = builder.shl(builder.zext(args[0], ir.IntType(32)), ir.Constant(ir.IntType(32), 16))
+    def bfloat16(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        wide = builder.shl(builder.zext(args[0], ir.IntType(32)), _word(16))
         return builder.bitcast(wide, ir.FloatType())
 
-    return types.float32(types.uint16), bits
+    def e4m3(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        """In place the exponent is 120 too small: the product mends it, for numbers below the normal ones too."""
+        wide = builder.zext(args[0], ir.IntType(32))
+        sign = builder.shl(builder.and_(wide, _word(0x80)), _word(24))
+        rest = builder.shl(builder.and_(wide, _word(0x7F)), _word(20))
+        number = builder.bitcast(builder.or_(sign, rest), ir.FloatType())
+        return builder.fmul(number, ir.Constant(ir.FloatType(), 2.0**120))
+
+    return (types.float32(types.uint8), e4m3) if x == types.uint8 else (types.float32(types.uint16), bfloat16)
 
 
 @intrinsic
 def _narrow(typingctx: Any, like: Any, x: Any) -> Any:
-    """x as a KV element of the type of `like`: itself, or its bfloat16 bits, rounded to nearest even."""
+    """x as a KV element of the type of `like`, rounded to nearest even. One-byte elements want |x| within their range."""
     if like == types.float32:
         return types.float32(like, types.float32), lambda context, builder, signature, args: args[1]
 
-    def bits(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        def constant(n: int) -> Any:
-            return ir.Constant(ir.IntType(32), n)
+    def nearest(builder: Any, x: Any) -> Any:
+        kind = ir.FunctionType(ir.FloatType(), [ir.FloatType()])
+        return builder.call(builder.module.declare_intrinsic("llvm.rint.f32", (), kind), [x])
 
+    def rounded(builder: Any, word: Any, dropped: int) -> Any:
+        """A word without its last bits."""
+        odd = builder.and_(builder.lshr(word, _word(dropped)), _word(1))
+        up = builder.add(builder.add(word, _word((1 << (dropped - 1)) - 1)), odd)
+        return builder.lshr(up, _word(dropped))
+
+    def int8(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.trunc(builder.fptosi(nearest(builder, args[1]), ir.IntType(32)), ir.IntType(8))
+
+    def bfloat16(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.trunc(rounded(builder, builder.bitcast(args[1], ir.IntType(32)), 16), ir.IntType(16))
+
+    def e4m3(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        """From 2^-6 on three bits after the first; below, whole multiples of 2^-9 (eight of them are 2^-6)."""
         word = builder.bitcast(args[1], ir.IntType(32))
-        odd = builder.and_(builder.lshr(word, constant(16)), constant(1))
-        rounded = builder.add(builder.add(word, constant(0x7FFF)), odd)
-        return builder.trunc(builder.lshr(rounded, constant(16)), ir.IntType(16))
+        sign = builder.and_(builder.lshr(word, _word(24)), _word(0x80))
+        size = builder.and_(word, _word(0x7FFFFFFF))
+        normal = builder.sub(rounded(builder, size, 20), _word(120 << 3))
+        units = builder.fmul(builder.bitcast(size, ir.FloatType()), ir.Constant(ir.FloatType(), 512.0))
+        small = builder.fptosi(nearest(builder, units), ir.IntType(32))
+        below = builder.icmp_unsigned("<", size, _word((127 - 6) << 23))
+        return builder.trunc(builder.or_(sign, builder.select(below, small, normal)), ir.IntType(8))
 
-    return types.uint16(like, types.float32), bits
+    code = {types.int8: int8, types.uint8: e4m3}.get(like, bfloat16)
+    element = like if like in (types.int8, types.uint8) else types.uint16
+    return element(like, types.float32), code
 
 
 @intrinsic
@@ -131,6 +166,20 @@ def _norm_rope(row: Array, weight: Array, eps: float, rope: Array) -> None:
 
 
 @_jit
+def _store(row: Array, most: float, slot: Array) -> float:
+    """A head's keys or values in one byte each; the scale that makes numbers of them again."""
+    top = np.float32(0.0)
+    for i in range(row.shape[0]):
+        top = max(top, abs(row[i]))
+    scale = np.float32(1.0) if top == np.float32(0.0) else top / np.float32(most)
+    factor = np.float32(1.0) / scale
+    for i in range(row.shape[0]):
+        unit = min(max(row[i] * factor, -np.float32(most)), np.float32(most))
+        slot[i] = _narrow(slot[i], unit)
+    return scale
+
+
+@_jit
 def _qk_norm_rope_write(
     qkv: Array,
     q_weight: Array,
@@ -143,6 +192,9 @@ def _qk_norm_rope_write(
     k_cache: Array,
     v_cache: Array,
     heads: int,
+    k_scales: Array | None,
+    v_scales: Array | None,
+    most: float,
 ) -> None:
     kv_heads, dim = k_cache.shape[1], k_cache.shape[3]
     for t in range(positions.shape[0]):
@@ -152,15 +204,29 @@ def _qk_norm_rope_write(
         for h in range(kv_heads):
             at = (heads + h) * dim
             _norm_rope(qkv[t, at : at + dim], k_weight, eps, turn)
+            also = at + kv_heads * dim
             keys, values = k_cache[block, h, offset], v_cache[block, h, offset]
-            for i in range(dim):
-                keys[i] = _narrow(keys[i], qkv[t, at + i])
-                values[i] = _narrow(values[i], qkv[t, at + kv_heads * dim + i])
+            if k_scales is not None:  # decided when it is compiled, as everywhere below
+                k_scales[block, h, offset] = _store(qkv[t, at : at + dim], most, keys)
+                v_scales[block, h, offset] = _store(qkv[t, also : also + dim], most, values)
+            else:
+                for i in range(dim):
+                    keys[i] = _narrow(keys[i], qkv[t, at + i])
+                    values[i] = _narrow(values[i], qkv[t, also + i])
 
 
 @_jit
 def _decode_attention(
-    q: Array, k_cache: Array, v_cache: Array, tables: Array, starts: Array, lengths: Array, scale: float, out: Array
+    q: Array,
+    k_cache: Array,
+    v_cache: Array,
+    tables: Array,
+    starts: Array,
+    lengths: Array,
+    scale: float,
+    out: Array,
+    k_scales: Array | None,
+    v_scales: Array | None,
 ) -> None:
     kv_heads, block, dim = k_cache.shape[1], k_cache.shape[2], k_cache.shape[3]
     heads = out.shape[1] // dim
@@ -207,6 +273,9 @@ def _decode_attention(
                         for i in range(dim):
                             dot += query[i] * _widen(keys[t, i])
                         scores[t] = dot
+                    if k_scales is not None:
+                        for t in range(used):
+                            scores[t] *= k_scales[at, kv, t]
                     for t in range(used):
                         scores[t] *= np.float32(scale)
                         best = max(best, scores[t])
@@ -217,6 +286,9 @@ def _decode_attention(
                         scores[t] = _exp(scores[t] - best)
                         weight += scores[t]
                     total[h] = weight
+                    if v_scales is not None:
+                        for t in range(used):
+                            scores[t] *= v_scales[at, kv, t]
                     for i in range(dim):
                         acc[i] *= shrink
                     for t in range(0, quads, 4):
@@ -290,9 +362,16 @@ def _silu_mul(gate_up: Array, out: Array) -> None:
             out[t, i] = gate / (np.float32(1.0) + _exp(min(-gate, np.float32(87.0)))) * gate_up[t, width + i]
 
 
+_BITS = {torch.bfloat16: torch.uint16, torch.float8_e4m3fn: torch.uint8}
+
+
 def _view(x: torch.Tensor) -> Array:
-    """numpy's view of a tensor; bfloat16 as uint16."""
-    return (x.view(torch.uint16) if x.dtype == torch.bfloat16 else x).numpy()
+    """numpy's view of a tensor; bfloat16 as uint16, fp8 as uint8."""
+    return x.view(_BITS.get(x.dtype, x.dtype)).numpy()
+
+
+def _scales(*scales: torch.Tensor | None) -> list[Array | None]:
+    return [None if part is None else part.numpy() for part in scales]
 
 
 _NONE = np.empty(0, dtype=np.float32)
@@ -316,10 +395,13 @@ def numba_qk_norm_rope_write(
     k_cache: torch.Tensor,
     v_cache: torch.Tensor,
     heads: int,
+    k_scales: torch.Tensor | None = None,
+    v_scales: torch.Tensor | None = None,
 ) -> None:
     weights = (_NONE if w is None else w.numpy() for w in (q_weight, k_weight))
     caches = (_view(k_cache), _view(v_cache))
-    _qk_norm_rope_write(qkv.numpy(), *weights, eps, rope.numpy(), positions, blocks, offsets, *caches, heads)
+    kept = (*_scales(k_scales, v_scales), MOST.get(k_cache.dtype, 0.0))
+    _qk_norm_rope_write(qkv.numpy(), *weights, eps, rope.numpy(), positions, blocks, offsets, *caches, heads, *kept)
 
 
 def numba_decode_attention(
@@ -331,8 +413,11 @@ def numba_decode_attention(
     lengths: Array,
     scale: float,
     out: torch.Tensor,
+    k_scales: torch.Tensor | None = None,
+    v_scales: torch.Tensor | None = None,
 ) -> None:
-    _decode_attention(q.numpy(), _view(k_cache), _view(v_cache), tables, starts, lengths, scale, out.numpy())
+    scales = _scales(k_scales, v_scales)
+    _decode_attention(q.numpy(), _view(k_cache), _view(v_cache), tables, starts, lengths, scale, out.numpy(), *scales)
 
 
 def numba_silu_mul(gate_up: torch.Tensor) -> torch.Tensor:

@@ -28,7 +28,7 @@ def engine(settings: dict[str, Any], kv_dtype: str = "float32") -> CpuEngine:
     return CpuEngine(QWEN3, EngineConfig(**settings), dtype="float32", kv_dtype=kv_dtype)
 
 
-@pytest.mark.parametrize("kv_dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("kv_dtype", ["float32", "bfloat16", "int8", "fp8"])
 def test_swapping_out_and_in_changes_no_logits(kv_dtype: str) -> None:
     swaps_without_a_trace(engine(SWAPPING, kv_dtype), engine(ROOMY, kv_dtype))
 

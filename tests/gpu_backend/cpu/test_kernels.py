@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from gpu_backend.cpu.kernels import TORCH, Kernels, best_kernels
+from gpu_backend.cpu.kv_cache import MOST, narrowed, written
 
-KV_TYPES = [torch.float32, torch.bfloat16]
+KV_TYPES = [torch.float32, torch.bfloat16, torch.int8, torch.float8_e4m3fn]
 GARBAGE = (float("nan"), 1e4, float("inf"))
 NUMBA = best_kernels()
 needs_numba = pytest.mark.skipif(NUMBA is TORCH, reason="numba is not installed")
@@ -42,22 +43,34 @@ class Paged:
         self.tables = ids.astype(np.int64)
         self.heads, self.block, self.scale = heads, block, dim**-0.5
         shape = (sum(needs) + 3, kv_heads, block, dim)
-        fill = torch.tensor(GARBAGE)[torch.arange(shape[0] * kv_heads * block) % 3]
-        self.k = fill.view(*shape[:3], 1).expand(shape).contiguous().to(dtype)
+        fill = torch.tensor(GARBAGE)[torch.arange(shape[0] * kv_heads * block) % 3].view(shape[:3])
+        self.k = fill.unsqueeze(-1).expand(shape).contiguous().to(dtype)
         self.v = self.k.clone()
+        self.k_scales, self.v_scales = (fill.clone() if dtype in MOST else None for _ in range(2))
         self.q = torch.randn(len(lengths) + 2, heads * dim + 8, generator=generator)
         self.expected = torch.zeros(len(lengths), heads * dim)
         for s, n in enumerate(lengths):
-            keys, values = (torch.randn(kv_heads, n, dim, generator=generator).to(dtype) for _ in range(2))
-            for t in range(n):
-                at = int(ids[self.starts[s] + t // block])
-                self.k[at, :, t % block], self.v[at, :, t % block] = keys[:, t], values[:, t]
+            keys, values = (
+                self._kept(cache, scales, torch.randn(kv_heads, n, dim, generator=generator), s)
+                for cache, scales in ((self.k, self.k_scales), (self.v, self.v_scales))
+            )
             if n:
                 self.expected[s] = dense(self.q[s, : heads * dim].view(heads, dim), keys, values, self.scale)
 
+    def _kept(self, cache: torch.Tensor, scales: torch.Tensor | None, x: torch.Tensor, s: int) -> torch.Tensor:
+        """Puts x (K, length, D) into the blocks of sequence s; what it is when it is read again."""
+        narrow, scale = (x.to(cache.dtype), None) if scales is None else narrowed(x, cache.dtype)
+        for t in range(x.shape[1]):
+            at = int(self.tables[self.starts[s] + t // self.block])
+            cache[at, :, t % self.block] = narrow[:, t]
+            if scales is not None:
+                scales[at, :, t % self.block] = scale[:, t]
+        return narrow.float() if scale is None else narrow.float() * scale.unsqueeze(-1)
+
     def attend(self, kernels: Kernels) -> torch.Tensor:
         out = torch.full((len(self.lengths) + 1, self.expected.shape[1]), 7.0)
-        kernels.decode_attention(self.q, self.k, self.v, self.tables, self.starts, self.lengths, self.scale, out)
+        owned = (self.tables, self.starts, self.lengths)
+        kernels.decode_attention(self.q, self.k, self.v, *owned, self.scale, out, self.k_scales, self.v_scales)
         assert (out[-1] == 7.0).all(), "wrote behind the last sequence"
         return out[:-1]
 
@@ -132,14 +145,45 @@ def test_norm_rope_write_equals_torch_and_touches_its_slots_only(dtype: torch.dt
     results = []
     for kernels in (TORCH, NUMBA):
         q = qkv.clone()
-        caches = [torch.full((5, kv_heads, block, dim), 9.0, dtype=dtype) for _ in range(2)]
-        kernels.qk_norm_rope_write(q, *weights, 1e-6, rope, positions, slots // block, slots % block, *caches, heads)
-        assert all(int((c == 9.0).all(-1).all(1).sum()) == 5 * block - tokens for c in caches)
+        caches = [torch.full((5, kv_heads, block, dim), 9.0).to(dtype) for _ in range(2)]
+        scales = [torch.full((5, kv_heads, block), 7.0) if dtype in MOST else None for _ in range(2)]
+        kernels.qk_norm_rope_write(
+            q, *weights, 1e-6, rope, positions, slots // block, slots % block, *caches, heads, *scales
+        )
+        untouched = [(c.float() == 9.0).all(-1).all(1).sum() for c in caches]
+        untouched += [(s == 7.0).all(1).sum() for s in scales if s is not None]
+        assert all(int(n) == 5 * block - tokens for n in untouched)
         assert torch.equal(q[tokens:], qkv[tokens:])
-        results.append((q[:tokens, : heads * dim], *caches))
-    tolerance = {"atol": 1e-5, "rtol": 1e-5} if dtype == torch.float32 else {"atol": 1e-5, "rtol": 2**-7}
+        read = [written(c, s, torch.arange(5)) for c, s in zip(caches, scales, strict=True)]
+        results.append((q[:tokens, : heads * dim], *read))
+    # Where the last bit of a float decides, a value may go to the neighbour: of int8 a 127th of the largest of its head.
+    room = {torch.float32: (1e-5, 1e-5), torch.bfloat16: (1e-5, 2**-7), torch.int8: (0.04, 0.0)}
+    atol, rtol = room.get(dtype, (1e-4, 2**-3))
     for mine, plain in zip(*results, strict=True):
-        torch.testing.assert_close(mine, plain, **tolerance)
+        torch.testing.assert_close(mine, plain, atol=atol, rtol=rtol)
+
+
+@needs_numba
+@pytest.mark.parametrize("dtype", list(MOST))
+def test_bytes_hold_what_torch_would_round_to(dtype: torch.dtype) -> None:
+    """Every size there is: down to the least number of fp8 and below it, ties, both signs, and heads of zeros."""
+    least = 2.0**-9
+    sizes = torch.cat([torch.logspace(-5, 2, 500) * 4.48, torch.arange(1, 40) * least / 2, torch.tensor([448.0, 0.0])])
+    values = torch.stack([torch.cat([sizes, -sizes]), torch.zeros(2 * len(sizes))])
+    width = values.shape[1]
+    qkv = torch.cat([torch.zeros(2, 2 * width), values], dim=1)
+    k, v = (torch.zeros(1, 1, 2, width).to(dtype) for _ in range(2))
+    k_scales, v_scales = torch.zeros(1, 1, 2), torch.zeros(1, 1, 2)
+    zero, both = np.zeros(2, dtype=np.int64), np.arange(2)
+    rope = torch.zeros(1, width)
+    NUMBA.qk_norm_rope_write(qkv, None, None, 1e-6, rope, zero, zero, both, k, v, 1, k_scales, v_scales)
+    expected, scales = narrowed(values, dtype)
+    assert torch.equal(v_scales[0, 0], scales)
+    found, rounded = v[0, 0].view(torch.int8), expected.view(torch.int8)
+    same = found == rounded
+    assert same.float().mean() > 0.99
+    assert ((found[~same].int() - rounded[~same].int()).abs() == 1).all()
+    assert v[0, 0].float().isfinite().all()
 
 
 @needs_numba
