@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from scenarios.arrivals import NO_PAUSE, Pause, draw_pauses
+from scenarios.contexts import Said, write_prompt
 from scenarios.errors import misplaced
 from scenarios.fields import Section
 from scenarios.layouts import Conversations, Ints, Layout, Segments, Streams
@@ -35,16 +36,6 @@ class SubAgents(Section):
     steps: Lengths = _ONE
     task: Lengths
     fork: Literal["system", "context"] = "system"
-
-
-class Said(NamedTuple):
-    """A piece of a context: a text of its own, or the answer to request `row` (then `key` is empty)."""
-
-    key: str
-    row: int
-    tokens: int
-    role: Role
-    turn: int
 
 
 @dataclass
@@ -186,22 +177,8 @@ class Agents(Conversations):
         return last, [Said("", row, draw.answers[row], Role.TOOL, -1) for row in last]
 
     def _send(self, rows: _Rows, session: int, context: list[Said], turn: int, after: list[int], pause: int) -> None:
-        keys: list[str] = []
-        tokens: list[int] = []
-        roles: list[int] = []
-        for said in context:
-            role = Role.HISTORY if said.role == Role.USER and said.turn < turn else said.role
-            pieces = (
-                [(said.key, said.tokens)]
-                if said.row < 0
-                else self.history.quote(said.row, said.tokens, earlier_turn=said.turn < turn)
-            )
-            for key, size in pieces:
-                keys.append(key)
-                tokens.append(size)
-                roles.append(role)
         row = len(rows.session)
-        rows.segments.prompt(keys, tokens, roles)
+        write_prompt(rows.segments, context, turn, self.history)
         rows.session.append(session)
         rows.follows.append(after[0] if after else -1)
         rows.joins += [(row, other) for other in after[1:]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,12 @@ from scenarios.host_memory import check_pins
 from scenarios.layouts import Conversations
 from scenarios.prompts import Prompts
 from scenarios.recorded import to_workload
+from scenarios.recorded_sessions import SessionTrace, sessions_to_workload
 from scenarios.schema import Scenario
 from scenarios.transforming import cap_of, transformed
 from scenarios.workload import Workload
 from scenarios.workload_spec import WorkloadSpec
+from serving.config import EngineConfig
 
 Ints = NDArray[np.int64]
 
@@ -68,20 +71,41 @@ def generate(scenario: Scenario) -> Workload:
 def _of_one(spec: WorkloadSpec, scenario: Scenario, streams: Streams, name: str = "") -> Workload:
     """The requests of a workload that is no mixture. name: as a part of one."""
     longer = stretch(multipliers(scenario, spec.transforms))
-    if spec.trace is not None and spec.trace.path is not None:
-        workload = to_workload(traces.read(spec.trace), spec.trace, spec.max_tokens, scenario.engine_config())
-        _stretch(workload, spec, longer)
-    else:
-        workload = _generated(spec, streams, name, longer)
+
+    def sent(cap: int | None) -> Workload:
+        """cap: tokens after which answers end, and so what later prompts quote of them."""
+        if not spec.replays:
+            return _generated(spec, streams, name, longer, cap)
+        return _replayed(spec, scenario.engine_config(), streams, longer, cap)
+
+    workload = sent(cap_of(spec.transforms))
     if spec.transforms:
-        workload = transformed(
-            workload, spec.transforms, None if spec.replays else lambda: _uncapped(spec, streams, name, longer)
-        )
+        workload = transformed(workload, spec.transforms, lambda: sent(None))
     if name and workload.service_class is None:
         workload.service_class, workload.classes = np.zeros(len(workload), dtype=np.int64), (name,)
     if name:
         workload.source = f"{name}: {workload.source}"
     return workload
+
+
+def _replayed(spec: WorkloadSpec, config: EngineConfig, streams: Streams, longer: float, cap: int | None) -> Workload:
+    """The requests of a trace; sessions without times start as the workload's arrivals say."""
+    options, arrivals = spec.trace, spec.arrivals
+    assert options is not None
+    trace = traces.read(options)
+    if not isinstance(trace, SessionTrace):
+        workload = to_workload(trace, options, spec.max_tokens, config)
+        _stretch(workload, spec, longer)
+        return workload
+    starts = None
+    if arrivals is not None and not isinstance(arrivals, ClosedLoop):
+        starts = partial(_start, arrivals, streams)
+    return sessions_to_workload(trace, options, spec.max_tokens, config, starts, cap=cap, longer=longer)
+
+
+def _start(arrivals: Any, streams: Streams, sessions: int) -> Ints:
+    times: Ints = arrivals.draw(sessions, streams("arrivals"))
+    return times
 
 
 def _stretch(recorded: Workload, spec: WorkloadSpec, longer: float) -> None:
@@ -91,12 +115,8 @@ def _stretch(recorded: Workload, spec: WorkloadSpec, longer: float) -> None:
         recorded.max_tokens = stretched(recorded.max_tokens, longer)
 
 
-def _uncapped(spec: WorkloadSpec, streams: Streams, name: str, longer: float) -> Workload:
-    return _generated(spec.model_copy(update={"transforms": ()}), streams, name, longer)
-
-
-def _generated(spec: WorkloadSpec, streams: Streams, name: str, longer: float) -> Workload:
-    """Draws a workload that is no trace. longer: what answers are multiplied by."""
+def _generated(spec: WorkloadSpec, streams: Streams, name: str, longer: float, cap: int | None) -> Workload:
+    """Draws a workload that is no trace. longer: what answers are multiplied by. cap: tokens after which they end."""
     times, turns, by_conversation = _starts(spec, streams)
     n = int(turns.sum())
     if n == 0:
@@ -109,7 +129,6 @@ def _generated(spec: WorkloadSpec, streams: Streams, name: str, longer: float) -
     new = _own(spec, senders, "input", n, streams)
     output = stretched(_own(spec, senders, "output", n, streams), longer)
     declared = _declared(spec, senders, output)
-    cap = cap_of(spec.transforms)
     if cap is not None:  # before prompts are laid out, which quote what is left of answers
         declared = np.minimum(declared, cap)
     closed = spec.arrivals if isinstance(spec.arrivals, ClosedLoop) else None

@@ -49,6 +49,8 @@ class RecordedTrace:
     tenant: Ints | None = None
     tenants: tuple[str, ...] = ("default",)
     blocks: Blocks | None = None
+    service_class: Ints | None = None
+    classes: tuple[str, ...] = ("default",)
 
     def __len__(self) -> int:
         return len(self.arrival_ns)
@@ -64,6 +66,8 @@ class RecordedTrace:
             None if self.tenant is None else self.tenant[rows],
             self.tenants,
             None if self.blocks is None else self.blocks.take(rows),
+            None if self.service_class is None else self.service_class[rows],
+            self.classes,
         )
 
 
@@ -119,10 +123,12 @@ def to_workload(
         follows=nobody.copy(),
         think_ns=nothing.copy(),
         tenants=trace.tenants,
+        service_class=trace.service_class,
+        classes=trace.classes,
         source=_describe(trace, total, options, factor, dropped),
     )
     if trace.blocks is not None:
-        _quote(workload, trace.blocks, trace.prompt_tokens, factor)
+        quote(workload, trace.blocks, trace.prompt_tokens, factor)
     return workload
 
 
@@ -145,7 +151,7 @@ def _scaled(tokens: Ints, factor: float) -> Ints:
     return scaled
 
 
-def _quote(workload: Workload, blocks: Blocks, prompt_tokens: Ints, factor: float) -> None:
+def quote(workload: Workload, blocks: Blocks, prompt_tokens: Ints, factor: float) -> None:
     """Writes the prompts' segments: a hash id a block, the rest of a prompt as text of its own.
 
     Borders are scaled rather than blocks, so that prompts with equal beginnings still agree on them.

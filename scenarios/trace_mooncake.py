@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 
 from scenarios.errors import InputError
 from scenarios.fields import MOST_TOKENS
+from scenarios.json_lines import json_rows
 from scenarios.recorded import Blocks, Ints, RecordedTrace, nanoseconds
 from scenarios.trace_options import TraceOptions
 
@@ -24,7 +24,7 @@ def read_mooncake(text: str, path: Path, options: TraceOptions) -> RecordedTrace
     `hash_ids` are chained. There is one for each block begun (Mooncake: 512 tokens) or for each full block (16 tokens in
     traces made for vLLM); what no hash covers is text of the request's own. Without hashes every prompt is its own text.
     """
-    rows, lines = _rows(text, path)
+    rows, lines = json_rows(text, path)
 
     def column(name: str, good: Callable[[Any], bool], allowed: str) -> list[Any]:
         values = [row.get(name) for row in rows]
@@ -45,34 +45,6 @@ def read_mooncake(text: str, path: Path, options: TraceOptions) -> RecordedTrace
         ids = np.fromiter((i for ids in hashes for i in ids), dtype=np.int64, count=int(offset[-1]))
         trace.blocks = Blocks(offset, ids, _block_tokens(offset, prompt, lines, path, options.block_tokens))
     return trace
-
-
-def _rows(text: str, path: Path) -> tuple[list[dict[str, Any]], Ints]:
-    written = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
-    lines = np.array([number for number, _ in written], dtype=np.int64)
-    try:
-        rows = json.loads("[" + ",".join(line for _, line in written) + "]")
-    except (ValueError, RecursionError):  # JSON errors are ValueErrors, and so are numbers of thousands of digits
-        rows = []
-    if len(rows) != len(written) or not all(type(row) is dict for row in rows):
-        raise _first_broken(written, path)
-    return rows, lines
-
-
-def _first_broken(written: list[tuple[int, str]], path: Path) -> InputError:
-    for number, line in written:
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            end = "; a truncated file?" if number == written[-1][0] else ""
-            return InputError(f"{path}: line {number}: not valid JSON: {error.msg}, column {error.colno}{end}")
-        except (RecursionError, ValueError):
-            return InputError(f"{path}: line {number}: not a row of a trace: too deeply nested, or a number too long")
-        if not isinstance(row, dict):
-            return InputError(
-                f"{path}: line {number}: found {str(row)[:40]!r}, but a JSON object is needed on every line"
-            )
-    return InputError(f"{path}: not one JSON object on each line")
 
 
 def _is_time(value: Any) -> bool:

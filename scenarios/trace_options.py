@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, SerializationInfo, SerializerFunctionWrapHandler, model_serializer
 
-from scenarios.fields import File, Section
+from scenarios.fields import File, Section, wants_digest
+from scenarios.history import EXACT, History
 
-Format = Literal["auto", "azure", "mooncake", "csv"]
+Format = Literal["auto", "azure", "burstgpt", "mooncake", "csv", "sessions", "weka"]
 TimeUnit = Literal["ns", "us", "ms", "s"]
 
 
@@ -32,13 +33,17 @@ class TraceOptions(Section):
     """A trace to replay instead of generated requests; without `path` the options wait for `--trace`.
 
     Args:
-        format: azure (CSV), mooncake (JSONL with block hashes), csv (any columns); auto looks at the first line.
-        time_unit: what the file's times count; mandatory for csv, known for azure, ms for mooncake unless said.
+        format: azure (CSV), burstgpt (CSV), mooncake (JSONL with block hashes), csv (any columns), sessions (JSONL: agents and
+            conversations, in the format of scenarios/trace_sessions.py), weka (JSONL: coding agents, a session a line); auto looks at
+            the first line. Sessions that do not say when they start do so as workload.arrivals says.
+        time_unit: what the file's times count; mandatory for csv, known for azure, burstgpt and weka, ms for mooncake and s for
+            sessions unless said.
         limit: only the first so many requests.
         speedup: 2 replays twice as fast.
         length_scale: factor for prompts and answers; `fit` shrinks all by one factor so that the longest request fits the
             engine's window and KV memory.
         block_tokens: tokens that one hash id of a mooncake trace stands for; inferred if not given.
+        history: how much of an answer comes back unchanged in later prompts, for format sessions.
     """
 
     path: File | None = None
@@ -49,3 +54,12 @@ class TraceOptions(Section):
     speedup: float = Field(default=1.0, ge=1e-6, le=1e9)
     length_scale: Annotated[float | Literal["fit"], BeforeValidator(_scale)] = 1.0
     block_tokens: int | None = Field(default=None, ge=1)
+    history: History = EXACT
+
+    @model_serializer(mode="wrap")
+    def _as_it_was(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+        """Where answers come back exactly, hashes of before anything else was possible stand."""
+        written: dict[str, Any] = handler(self)
+        if wants_digest(info) and self.history == EXACT:
+            del written["history"]
+        return written
