@@ -36,6 +36,9 @@ Clock = Literal["device", "wall"]
 Progress = Callable[[str, float], None]
 """Called with what is being done and the part of it that is, 0 to 1."""
 
+_ON_CPUS = {"dtype": ("float32", "bfloat16", "int8", "int4"), "kv_cache_dtype": ("float32", "bfloat16", "int8", "fp8")}
+"""Precisions that the CPU engine computes in, by field of the engine section."""
+
 
 def simulate(
     scenario: Scenario | str | Path,
@@ -161,11 +164,11 @@ def backend(
             "parallelism is simulated only (servetwin run)"
         )
     if device == "cpu":
-        for field in ("dtype", "kv_cache_dtype"):
-            if getattr(section, field) not in ("auto", "float32", "bfloat16"):
+        for field, known in _ON_CPUS.items():
+            if getattr(section, field) not in ("auto", *known):
                 raise InputError(
-                    f"engine.{field}: found {getattr(section, field)}, but the CPU engine computes in float32 and bfloat16 only; "
-                    f"simulate it (servetwin run), or execute it with --device cuda"
+                    f"engine.{field}: found {getattr(section, field)}, but the CPU engine has {', '.join(known)} only; simulate it "
+                    f"(servetwin run), or execute it with --device cuda"
                 )
     if section.speculation is not None and section.speculation.draft_cost is not None:
         raise InputError(

@@ -169,8 +169,8 @@ def test_the_measurement_of_the_nearest_k_is_used() -> None:
     ("engine", "message"),
     [
         (f"speculation: {DRAFT}", r"engine.speculation.draft_cost: is for simulations"),
-        ("dtype: int8", r"engine.dtype: found int8, but the CPU engine computes in float32 and bfloat16 only"),
-        ("kv_cache_dtype: int8", r"engine.kv_cache_dtype: found int8, but the CPU engine"),
+        ("dtype: fp8", r"engine.dtype: found fp8, but the CPU engine has float32, bfloat16, int8, int4 only"),
+        ("kv_cache_dtype: float16", r"engine.kv_cache_dtype: found float16, but the CPU engine"),
     ],
 )
 def test_what_only_a_simulation_can_do_is_refused_by_its_field(engine: str, message: str) -> None:
