@@ -32,6 +32,7 @@ from studies.limits import NOT_MODELLED
 
 if TYPE_CHECKING:
     from scenarios.schema import Scenario
+    from serving.economics import Account
     from sim.cost import CostModel
 
 FORMAT_VERSION = 1
@@ -86,7 +87,7 @@ class Run:
 
     info: JSON-able: name, way (`simulate` or `execute`), clock, seed, engine, slo, versions, hashes, binding.
     summary: `serving.metrics.summary`. scenario and cost are None for a run that was loaded from a folder.
-    workload: what was sent, so that a saved run can be replayed wherever its folder is.
+    account: what each request costs, where prices are stated. workload: what was sent, so that a saved run can be replayed wherever its folder is.
     """
 
     records: Records
@@ -96,6 +97,7 @@ class Run:
     scenario: Scenario | None = None
     cost: CostModel | None = field(default=None, repr=False)
     workload: Workload | None = field(default=None, repr=False)
+    account: Account | None = field(default=None, repr=False)
 
     @property
     def name(self) -> str:
@@ -135,6 +137,11 @@ def save(
     return folder
 
 
+def _is_ours(name: str) -> bool:
+    """Whether a result may hold a file of that name."""
+    return name in FILES or re.fullmatch(r"profile-\d+\.json", name) is not None
+
+
 def check_target(folder: Path | str) -> None:
     """Raises InputError if a result cannot be written to `folder`, or would destroy something else there."""
     folder = Path(folder)
@@ -142,7 +149,7 @@ def check_target(folder: Path | str) -> None:
     if folder.is_file():
         raise InputError(f"--out {folder}: a file, but a result is a folder")
     if folder.is_dir():
-        others = sorted(path.name for path in folder.iterdir() if path.name not in FILES)
+        others = sorted(path.name for path in folder.iterdir() if not _is_ours(path.name))
         if others:
             raise InputError(f"--out {folder}: holds {others[0]}, which is no part of a result; give a new folder")
 
@@ -201,6 +208,8 @@ def _write(run: Run, part: Path, extra: Mapping[str, Any]) -> None:
         name: pa.array(by_request(r, name), from_pandas=True) for name in LATENCY_COLUMNS
     }  # null where undefined
     chunks = dict(zip(CHUNK_COLUMNS, r.chunks.T.copy(), strict=True))
+    if run.account is not None:
+        latencies["usd"] = pa.array(run.account.usd)  # of device time, without idle time
     for file, columns, more in (("requests", requests, latencies), ("steps", steps, {}), ("rows", chunks, {})):
         # Counters and times: differences are half as large as what dictionaries make of them, and quicker.
         encoding = dict.fromkeys(columns, "DELTA_BINARY_PACKED")

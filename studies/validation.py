@@ -19,12 +19,13 @@ from scenarios.schema import Scenario
 from scenarios.workload import Workload
 from serving.metrics import by_request
 from serving.records import Records
+from sim.cost import CostModel
 from sim.profile import Profile
-from studies import calibrating, html, report, results, tables
+from studies import calibrating, html, pools, report, results, tables
 from studies.binding import binding
 from studies.limits import BEYOND, NOT_MODELLED
 from studies.results import Run
-from studies.run import Clock, Progress, backend, execute, replayed, simulate
+from studies.run import Clock, Progress, backends, execute, replayed, simulate
 from studies.speculation import drafting_of
 from studies.step_costs import profile_cost
 from studies.tables import Table
@@ -40,6 +41,7 @@ class ValidationReport:
     """Layers apart: schedule, step costs, outcome beside its noise, matched requests, ranking of policies.
 
     executed: the repeats. predicted: the simulated run. variants: mean E2E in ms by variant, live ones by repeat.
+    profiles: of each pool where there are several; `profile` is the first.
     """
 
     executed: list[Run]
@@ -51,6 +53,7 @@ class ValidationReport:
     matched: dict[str, judged.Matched]
     ranking: judged.Ranking | None
     variants: dict[str, dict[str, Any]] = field(default_factory=dict)
+    profiles: Sequence[Profile] = ()
 
     @property
     def repeats(self) -> str:
@@ -165,7 +168,7 @@ def validate(
 ) -> ValidationReport:
     """Executes a scenario `repeats` times and each policy variant twice, and compares with the simulation.
 
-    profile: step costs. If not given they are measured here, between the steps of the repeats, so that both meet the same
+    profile: step costs; of several pools they are not given. If not given they are measured here, between the steps of the repeats, so that both meet the same
     fast and slow minutes of the machine; no execution is ever fitted.
 
     Raises:
@@ -173,11 +176,16 @@ def validate(
     """
     if repeats < 1:
         raise InputError(f"--repeats: found {repeats}, at least 1 is needed")
+    views = scenario.of_pools()
     if profile is not None:
-        profile_cost(profile, scenario)  # refused before any work
-    engine = backend(scenario, device, clock)
+        if len(views) > 1:
+            raise InputError(
+                f"--profile: found one, but {len(views)} pools have step costs of their own; leave it out to measure them now"
+            )
+        profile_cost(profile, views[0])  # refused before any work
+    engines = backends(scenario, device, clock)
     if profile is not None:
-        _same_kind(profile, engine.info())
+        _same_kind(profile, engines[0].info())
     workload = scenarios.generate(scenario)
     variants = variants_of(scenario) if ranking else {}
     queue = {"": scenario} | variants
@@ -186,7 +194,9 @@ def validate(
     between = None
     if profile is None:
         # On KV memory of its own, so that measuring in the middle of an execution touches nobody's blocks.
-        made = calibrating.calibration(scenario, engine.replica(), grid)
+        made = [
+            calibrating.calibration(view, engine.replica(), grid) for view, engine in zip(views, engines, strict=True)
+        ]
         if progress is not None:
             progress("calibrating", 0.0)
         between = _Between(made, repeats, within=clock == "device")
@@ -202,31 +212,61 @@ def validate(
         if between is not None:
             between.reach(done)
         live[name].append(
-            execute(queue[name], device=device, clock=clock, workload=workload, engine=engine, progress=tell)
+            execute(queue[name], device=device, clock=clock, workload=workload, engine=engines, progress=tell)
         )
+    profiles = [profile] if profile is not None else []
     if between is not None:
-        profile = between.finish()
-    assert profile is not None
-    cost = profile_cost(profile, scenario)
-    predicted = {name: simulate(variant, workload=workload, cost=cost) for name, variant in queue.items()}
+        profiles = between.finish()
+    costs = [profile_cost(found, view) for found, view in zip(profiles, views, strict=True)]
+    predicted = {name: simulate(variant, workload=workload, cost=costs) for name, variant in queue.items()}
     executed = live[""]
     for run in executed:
-        drafting = drafting_of(scenario, cost)
-        run.info["binding"] = binding(run.records, scenario.engine_config(), cost, run.summary["duration"], drafting)
+        _explain(run, scenario, costs)
     shown = _variants(list(variants), live, predicted)
     return ValidationReport(
         executed,
         predicted[""],
-        profile,
+        profiles[0],
         _schedule(executed, workload),
-        judged.step_errors(_steps(executed), cost),
+        _step_errors(executed, scenario, costs),
         judged.outcome([run.summary for run in executed], predicted[""].summary),
         _matched(executed[0].records, predicted[""].records),
         judged.ranking({n: v["live"] for n, v in shown.items()}, {n: v["simulated"] for n, v in shown.items()})
         if ranking
         else None,
         shown,
+        profiles if scenario.pools else (),
     )
+
+
+def _explain(run: Run, scenario: Scenario, costs: Sequence[CostModel]) -> None:
+    """Says what bound an execution, now that step costs are known."""
+    if not scenario.pools:
+        config, drafting = scenario.engine_config(), drafting_of(scenario, costs[0])
+        run.info["binding"] = binding(run.records, config, costs[0], run.summary["duration"], drafting)
+        return
+    before = run.info["pools"]
+    found = pools.overview(scenario, run.records, "execute", costs, run.summary)
+    for pool, known in zip(found["pools"], before, strict=True):
+        pool |= {name: value for name, value in known.items() if name not in pool}
+    run.info |= {"binding": found["binding"], "pools": found["pools"]}
+
+
+def _step_errors(runs: Sequence[Run], scenario: Scenario, costs: Sequence[CostModel]) -> judged.StepErrors:
+    """Errors of the steps of all repeats; of several pools kind by kind of each."""
+    if not scenario.pools:
+        return judged.step_errors(_steps([run.records for run in runs]), costs[0])
+    parts = [pools.apart(run.records, [view.replicas for view in scenario.of_pools()]) for run in runs]
+    by_kind: dict[str, Any] = {}
+    worst: list[Any] = []
+    outside = 0
+    for number, (name, cost) in enumerate(zip(pools.names(scenario), costs, strict=True)):
+        found = judged.step_errors(_steps([part[number] for part in parts]), cost)
+        by_kind |= {f"{name}: {kind}": errors for kind, errors in found.by_kind.items()}
+        worst += found.worst
+        outside += found.extrapolated
+    worst.sort(key=lambda step: -abs(step.error))
+    return judged.StepErrors(by_kind, tuple(worst[:10]), outside)
 
 
 class _Between:
@@ -236,27 +276,30 @@ class _Between:
     measurements wait for the end of an execution.
     """
 
-    def __init__(self, made: Calibration, turns: int, within: bool) -> None:
+    def __init__(self, made: Sequence[Calibration], turns: int, within: bool) -> None:
         self.made, self.turns, self.within = made, turns, within
-        self.total = made.steps * max(LEAST_ROUNDS, turns)
+        # Of several pools one after the other in every round.
+        self.order = [one for one in made for _ in range(one.steps)]
+        self.total = len(self.order) * max(LEAST_ROUNDS, turns)
         self.done = 0
-        for _ in range(made.steps):
-            made.step()
+        for one in self.order:
+            one.step()
 
     def reach(self, position: float) -> None:
         """Measures what is due at `position`, counted in executions."""
         while self.done < min(position / self.turns, 1.0) * self.total:
-            self.made.step()
+            self.order[self.done % len(self.order)].step()
             self.done += 1
 
-    def finish(self) -> Profile:
+    def finish(self) -> list[Profile]:
+        """The profile of each pool."""
         self.reach(self.turns)
-        return self.made.profile()
+        return [one.profile() for one in self.made]
 
 
-def _steps(runs: Sequence[Run]) -> dict[str, NDArray[np.int64]]:
+def _steps(records: Sequence[Records]) -> dict[str, NDArray[np.int64]]:
     """Steps of all repeats one after another."""
-    return {name: np.concatenate([run.records.steps[name] for run in runs]) for name in runs[0].records.steps}
+    return {name: np.concatenate([one.steps[name] for one in records]) for name in records[0].steps}
 
 
 def _variants(names: list[str], live: dict[str, list[Run]], predicted: dict[str, Run]) -> dict[str, dict[str, Any]]:
@@ -271,7 +314,8 @@ def _variants(names: list[str], live: dict[str, list[Run]], predicted: dict[str,
 
 
 def write(found: ValidationReport, folder: Path) -> Path:
-    """Writes a result folder: the first executed run, both runs side by side in report.html, validation.json, and the profile."""
+    """Writes a result folder: the first executed run, both runs side by side in report.html, validation.json, and the profile; those
+    of further pools are profile-2.json and so on."""
     page = report.comparison_page(
         f"{found.predicted.name}: simulated against executed",
         found.predicted,
@@ -281,6 +325,8 @@ def write(found: ValidationReport, folder: Path) -> Path:
     )
     texts = {"report.html": html.render(page), "validation.json": results.dumps(found.to_dict()) + "\n"}
     texts["profile.json"] = found.profile.model_dump_json(indent=1) + "\n"
+    for number, profile in enumerate(found.profiles[1:], 2):
+        texts[f"profile-{number}.json"] = profile.model_dump_json(indent=1) + "\n"
     return results.save(found.executed[0], folder, texts=texts)
 
 
@@ -288,12 +334,20 @@ def variants_of(scenario: Scenario) -> dict[str, Scenario]:
     """Three batchings with and without prefix cache; all else, and every drawn request, the same. Only the first is modelled with
     drafts or asynchronous scheduling."""
     found = {}
-    works_ahead = scenario.engine.speculation is not None or scenario.engine.async_scheduling
+    engines = [view.engine for view in scenario.of_pools()]
+    works_ahead = any(engine.speculation is not None or engine.async_scheduling for engine in engines)
     for batching in BATCHINGS[:1] if works_ahead else BATCHINGS:
         for cache in (True, False):
-            section = scenario.engine.model_copy(update={"batching": batching, "enable_prefix_caching": cache})
+            changes = {"batching": batching, "enable_prefix_caching": cache}
+            own = tuple(
+                pool
+                if pool.engine is None
+                else pool.model_copy(update={"engine": pool.engine.model_copy(update=changes)})
+                for pool in scenario.pools
+            )
             name = f"{batching}, prefix cache {'on' if cache else 'off'}"
-            found[name] = scenario.model_copy(update={"engine": section, "name": f"{scenario.name}: {name}"})
+            update = {"engine": scenario.engine.model_copy(update=changes), "pools": own}
+            found[name] = scenario.model_copy(update={**update, "name": f"{scenario.name}: {name}"})
     return found
 
 
