@@ -117,12 +117,12 @@ def _starts(trace: SessionTrace, options: TraceOptions, starts: Starts | None) -
         begin = starts(sessions)
         if len(begin) < sessions:
             raise InputError(
-                f"{trace.path}: workload.arrivals holds {len(begin)} starts, but there are {sessions} sessions; lengthen it, or set "
-                "workload.trace.limit"
+                f"{trace.path}: workload.arrivals holds {len(begin)} starts, but there are {sessions} sessions; lengthen it"
             )
-        return begin
-    begin = np.array(trace.start_ns, dtype=np.int64)
-    since: Ints = np.rint((begin - begin.min()) / options.speedup).astype(np.int64)
+    else:
+        begin = np.array(trace.start_ns, dtype=np.int64)
+        begin -= begin.min()
+    since: Ints = begin if options.speedup == 1.0 else np.rint(begin / options.speedup).astype(np.int64)
     return since
 
 

@@ -39,7 +39,7 @@ class TraceOptions(Section):
         time_unit: what the file's times count; mandatory for csv, known for azure, burstgpt and weka, ms for mooncake and s for
             sessions unless said.
         limit: only the first so many requests.
-        speedup: 2 replays twice as fast.
+        speedup: 2 replays twice as fast; sessions start twice as fast, and pause as they did.
         length_scale: factor for prompts and answers; `fit` shrinks all by one factor so that the longest request fits the
             engine's window and KV memory.
         block_tokens: tokens that one hash id of a mooncake trace stands for; inferred if not given.

@@ -114,6 +114,11 @@ def test_starts_that_the_trace_does_not_say_are_generated(tmp_path: Path) -> Non
     assert "do not say when they start; say it in workload.arrivals" in refusal(file)
     sent = replayed(file, arrivals={"process": "constant", "rate": 0.5})
     assert sent.arrival_ns.tolist() == [0, -1, -1, -1, -1, -1, 2_000_000_000]
+    faster = replayed(file, {"speedup": 4}, arrivals={"process": "constant", "rate": 0.5})
+    assert faster.arrival_ns.tolist() == [0, -1, -1, -1, -1, -1, 500_000_000]
+    assert faster.think_ns.tolist() == sent.think_ns.tolist()
+    short = {"process": "staged", "stages": [{"rate": 1, "duration": "1s"}]}
+    assert "holds 1 starts, but there are 2 sessions; lengthen it" in refusal(file, arrivals=short)
 
 
 def test_a_call_that_failed_is_not_sent_and_nobody_waits_for_it(tmp_path: Path) -> None:
