@@ -19,17 +19,12 @@ from scenarios.hardware import HardwareSpec
 from scenarios.objectives import ObjectiveText, Slo
 from scenarios.orders import check_order
 from scenarios.pools import PoolSpec, check_names, check_router
+from scenarios.prices import Prices
 from scenarios.routers import Cascade, Router, routing_of
 from scenarios.sheets import Hardware, Model
 from scenarios.workload_spec import WorkloadSpec, check_fixed_lengths
 from serving.config import EngineConfig
 from serving.routing import Routing
-
-
-class Prices(Section):
-    """USD. `gpu_hour` is the price of one device, the sheet's if not given; a replica has `tensor_parallel_size` of them."""
-
-    gpu_hour: float = Field(default=0.0, ge=0)
 
 
 class Scenario(Section):
@@ -63,9 +58,9 @@ class Scenario(Section):
     @model_validator(mode="after")
     def _fits(self) -> Scenario:
         if "gpu_hour" not in self.prices.model_fields_set:
-            price = Prices.model_construct(_fields_set=set(), gpu_hour=self.hardware.usd_per_hour)
             # Not marked as set: written out again, the scenario still follows its hardware.
-            self.__dict__["prices"] = price
+            self.__dict__["prices"] = self.prices.model_copy(update={"gpu_hour": self.hardware.usd_per_hour})
+            self.prices.model_fields_set.discard("gpu_hour")
         if not self.pools:
             check_order(self.engine, self.workload, self.slo)
             check_fixed_lengths(self.workload, self.engine_config())
@@ -184,7 +179,7 @@ LATER: Mapping[str, tuple[str, ...]] = {
     "": ("pools",),
     "engine": LATER_FIELDS,
     "workload": ("classes", "difficulty", "mix", "predictor", "transforms", "answer_lengths"),
-    "prices": (),
+    "prices": ("energy", "sheet"),
 }
 """By section ("" is the scenario itself): fields that are hashed only where they are not at their defaults, because scenarios of
 before they were there keep their hash."""

@@ -16,12 +16,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from serving.config import EngineConfig
 from serving.deliveries import token_times
+from serving.economics import KEYS, Account, Tariff, account_of
 from serving.records import DRAFT_COLUMNS, Records
 from serving.request import Status
 from serving.tries import answered, finish_ns, first_token_ns, intended_ns, last_tries
 
 Floats = NDArray[np.float64]
-Price = float | Floats
 
 LATENCIES = ("ttft", "tpot", "itl", "e2el", "queue")
 PERCENTILES = (50.0, 90.0, 95.0, 99.0)
@@ -196,12 +196,13 @@ def summary(
     slo: SLO | None = None,
     engine: EngineConfig | None = None,
     *,
-    usd_per_hour: Price | None = None,
+    usd_per_hour: float | None = None,
+    account: Account | str | None = None,
 ) -> dict[str, Any]:
     """All metrics of a run under their export keys, JSON-able.
 
-    slo: per-request limits, for goodput. engine: for KV capacity. usd_per_hour: price of one replica's devices,
-    or of each replica's, `(replicas,)`.
+    slo: per-request limits, for goodput. engine: for KV capacity. account: the bill, or why there is none; without it
+    usd_per_hour: price of one replica's devices, whose time is then split by tokens alone.
     `refused` maps each key that is None to the reason.
     """
     refused: dict[str, str] = {}
@@ -221,7 +222,10 @@ def summary(
     tpot = out["mean_tpot_ms"]
     put(out, refused, "output_token_throughput_per_user", 1e3 / tpot if tpot else None, "no TPOT is defined")
     _memory(out, refused, records, engine)
-    _money(out, refused, records, usd_per_hour)
+    if account is None and usd_per_hour is not None:
+        replicas = int(str(records.info.get("replicas", len(np.unique(records.steps["replica"])))))
+        account = account_of(records, Tariff(np.full(replicas, float(usd_per_hour))))
+    _money(out, refused, records, "no price is stated" if account is None else account, slo)
     out["refused"] = refused
     return out
 
@@ -385,41 +389,14 @@ def _memory(out: dict[str, Any], refused: dict[str, str], records: Records, engi
     put(out, refused, "kv_capacity_requests", requests, "no request finished, so there is no mean length")
 
 
-def _money(out: dict[str, Any], refused: dict[str, str], records: Records, usd_per_hour: Price | None) -> None:
-    """Splits the price of busy time between input and output by the rows that each step computed; idle time stands apart.
-
-    What requests are charged plus idle time is the whole price. A cached token takes no rows, so it has no price here.
-    """
-    keys = (
-        "usd_per_1m_input_tokens",
-        "usd_per_1m_cached_input_tokens",
-        "usd_per_1m_output_tokens",
-        "usd_total",
-        "usd_idle",
-    )
-    duration = out["duration"]
-    if usd_per_hour is None or not duration:
-        for key in keys:
-            put(out, refused, key, None, "no price is stated" if usd_per_hour is None else "no request finished")
+def _money(
+    out: dict[str, Any], refused: dict[str, str], records: Records, account: Account | str, slo: SLO | None
+) -> None:
+    """The bill, or why there is none."""
+    if isinstance(account, str):
+        for key in KEYS:
+            put(out, refused, key, None, account)
         return
-    s, r = records.steps, records.requests
-    busy = (s["end_ns"] - s["start_ns"]).astype(np.float64)
-    replicas = int(str(records.info.get("replicas", len(np.unique(s["replica"])))))  # idle ones cost as well
-    if isinstance(usd_per_hour, float | int):
-        per_ns, of_all = usd_per_hour / 3600e9, float(replicas)
-    else:  # time of each replica counts by its price
-        per_ns, of_all = 1 / 3600e9, float(usd_per_hour.sum())
-        busy = busy * usd_per_hour[s["replica"]]
-    rows = np.maximum(s["prefill_tokens"] + s["decode_sequences"], 1)
-    prompts = s["prefill_tokens"] - s["verify_sequences"] - s["draft_tokens"]  # drafts are paid for by the answer
-    prefill = float((busy * (prompts / rows)).sum())
-    total = max(duration * 1e9 * of_all, float(busy.sum())) * per_ns
-    cached = int(np.maximum(r["cached_tokens"], 0).sum())
-    fresh = int(r["prompt_tokens"][r["cached_tokens"] >= 0].sum()) - cached
-    produced = int(np.maximum(r["output_tokens"], 0).sum())
-    charged_output = (float(busy.sum()) - prefill) * per_ns
-    put(out, refused, keys[0], prefill * per_ns / fresh * 1e6 if fresh else None, "no prompt token was computed")
-    put(out, refused, keys[1], None, "a cached token takes no step time of its own")
-    put(out, refused, keys[2], charged_output / produced * 1e6 if produced else None, "no token came out")
-    out["usd_total"] = total
-    out["usd_idle"] = total - float(busy.sum()) * per_ns
+    found, why = account.figures(meets(records, slo) if slo is not None and is_promised(records, slo) else None)
+    out |= found
+    refused |= why

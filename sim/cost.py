@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from serving.attribution import Shares
 from serving.plan import StepShape
 
 
@@ -41,6 +43,11 @@ class CostModel(Protocol):
 
     def terms(self, shape: StepShape) -> dict[str, float]:
         """Nanoseconds by term; they sum to `step_ns` before rounding. Says what binds."""
+
+    def shares(
+        self, steps: Mapping[str, NDArray[np.int64]], query: NDArray[np.int64], context: NDArray[np.int64]
+    ) -> Shares:
+        """The same of many steps at once, by what each part is shared by (`serving.attribution`)."""
 
     def extrapolation(self, shape: StepShape) -> str | None:
         """Where this shape leaves the measured domain, in words; None inside it."""

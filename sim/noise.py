@@ -8,6 +8,7 @@ the distribution, and the mean of factors is 1.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from itertools import accumulate
 from math import erf, sqrt
 from typing import Protocol
@@ -15,6 +16,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from serving.attribution import Shares
 from serving.plan import StepResult, StepShape
 from sim.acceptance import Acceptance
 from sim.cost import CostModel
@@ -102,6 +104,11 @@ class NoisyCost:
 
     def terms(self, shape: StepShape) -> dict[str, float]:
         return self._cost.terms(shape)
+
+    def shares(
+        self, steps: Mapping[str, NDArray[np.int64]], query: NDArray[np.int64], context: NDArray[np.int64]
+    ) -> Shares:
+        return self._cost.shares(steps, query, context)
 
     def extrapolation(self, shape: StepShape) -> str | None:
         return self._cost.extrapolation(shape)

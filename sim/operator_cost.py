@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Mapping
 from math import ceil, inf
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from serving.attribution import Shares
 from serving.plan import StepShape
 from sim.domain import Outside, in_words, outside
 from sim.interpolation import Array, Box, Plane, on_curve
 from sim.operator_profile import MixedAttention, OperatorProfile, Skew
-from sim.tabled_cost import room, straight_ns
+from sim.tabled_cost import each_once, room, straight_ns
 
 
 class _Line(NamedTuple):
@@ -257,6 +259,46 @@ class OperatorCost:
         jitter = profile.jitter * sum(found.values())
         found["host"] = self._host_ns + self._sequence_ns * (sequences + len(prefill))
         return found | {"rank jitter": jitter} if profile.jitter else found
+
+    def shares(
+        self, steps: Mapping[str, NDArray[np.int64]], query: NDArray[np.int64], context: NDArray[np.int64]
+    ) -> Shares:
+        """What the first token costs (weights, launches, the host) is shared by sequence, what more add by token. What mixed
+        attention takes beyond its parts is spread over all of them."""
+        decodes, sampled = steps["decode_sequences"], steps["sampled"]
+        tokens = steps["prefill_tokens"] + decodes
+        self._tabulate(int(tokens.max(initial=1)), int(sampled.max(initial=1)))
+        token, head = np.array(self._token), np.array(self._head)
+        own = self._sequence_ns
+        return Shares(
+            fixed=np.where(tokens > 0, token[1] + self._host_ns, 0.0),
+            tokens=np.maximum(token[tokens] - token[1], 0.0),
+            head=head[sampled],
+            decodes=(own * decodes).astype(np.float64),
+            context=self._decode_attention(steps),
+            chunks=own + each_once(lambda q, c: self._prompts(((q, c),)), query, context),
+        )
+
+    def _decode_attention(self, steps: Mapping[str, NDArray[np.int64]]) -> NDArray[np.float64]:
+        """Attention of the decodes of each step, `(steps,)`."""
+        n, context, longest = (steps[f"decode_{name}"] for name in ("sequences", "context", "max_context"))
+        found = np.zeros(len(n))
+        order = np.argsort(n, kind="stable")
+        counts, starts = np.unique(n[order], return_index=True)
+        self._draw(int(n.max(initial=0)))
+        for count, rows in zip(counts.tolist(), np.split(order, starts[1:]), strict=True):
+            if not count:
+                continue
+            ends, fixed, slope, uneven, also = self._lines[count]
+            at = context[rows]
+            i = np.searchsorted(ends, at, side="right")
+            ns = np.array(fixed)[i] - self._base[count] + np.array(slope)[i] * at
+            if uneven is not None:
+                ahead = np.maximum(longest[rows] * count, at)
+                j = np.searchsorted(ends, ahead, side="right")
+                ns = ns + np.array(uneven)[j] + np.array(also)[j] * ahead
+            found[rows] = ns
+        return found
 
     def extrapolation(self, shape: StepShape) -> str | None:
         """Every part of the shape that lies outside what was measured, and by how much."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
 
+from serving.attribution import Shares
 from serving.plan import StepShape
 
 # Below this many elements a plain loop beats numpy's fixed cost of a call.
@@ -92,6 +94,26 @@ class TabledCost(ABC):
         sequences, context = shape.decode_sequences, shape.decode_context
         return straight_ns(self._decode_fixed(sequences), self._context_ns, context, sequences, n)
 
+    def shares(
+        self, steps: Mapping[str, NDArray[np.int64]], query: NDArray[np.int64], context: NDArray[np.int64]
+    ) -> Shares:
+        """What the first token costs (weights, the host) is shared by sequence, what more add by token; a decode's own part by
+        decode."""
+        decodes, sampled = steps["decode_sequences"], steps["sampled"]
+        tokens = steps["prefill_tokens"] + decodes
+        self._token_ns(int(tokens.max(initial=1)))
+        self._head_ns(int(sampled.max(initial=1)))
+        token, head = np.array(self._token), np.array(self._head)
+        first = np.where(tokens > 0, token[1], 0.0)
+        return Shares(
+            fixed=first,
+            tokens=np.maximum(token[tokens] - first, 0.0) * (tokens > 0),
+            head=head[sampled],
+            decodes=(self._sequence_ns * decodes).astype(np.float64),
+            context=(self._context_ns * steps["decode_context"]).astype(np.float64),
+            chunks=each_once(self._chunk, query, context),
+        )
+
     def _decode_fixed(self, sequences: int) -> float:
         """What a decode step costs before contexts: `token + head + sequence_ns * sequences`."""
         if sequences >= len(self._decode):
@@ -122,6 +144,15 @@ def straight_ns(fixed: float, per_context: float, context: int, sequences: int, 
     ns += fixed
     ns += 0.5
     return ns.astype(np.int64)
+
+
+def each_once(
+    cost: Callable[[int, int], float], query: NDArray[np.int64], context: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """`cost(query, context)` of each chunk, `(chunks,)`; equal chunks are asked for once."""
+    pairs, which = np.unique(np.column_stack([query, context]), axis=0, return_inverse=True)
+    found = np.array([cost(q, c) for q, c in pairs.tolist()], dtype=np.float64)
+    return found[which.ravel()] if len(found) else np.zeros(len(query))
 
 
 def room(index: int) -> int:

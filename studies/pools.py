@@ -7,7 +7,6 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from scenarios.errors import InputError
 from scenarios.schema import Scenario
@@ -73,14 +72,6 @@ def names(scenario: Scenario) -> list[str]:
 def price(view: Scenario) -> float:
     """USD an hour of one replica's devices."""
     return view.prices.gpu_hour * view.engine.tensor_parallel_size
-
-
-def prices(scenario: Scenario) -> float | NDArray[np.float64] | None:
-    """USD an hour of a replica's devices, or of each replica's, `(replicas,)`, where they differ; None where nothing has a price."""
-    each = np.array([price(view) for view in scenario.of_pools() for _ in range(view.replicas)])
-    if (each == each[0]).all():
-        return float(each[0]) or None
-    return each
 
 
 def apart(records: Records, replicas: Sequence[int]) -> list[Records]:

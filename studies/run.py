@@ -23,7 +23,7 @@ from serving.records import Records
 from serving.routing import Routing
 from sim.profile import Profile
 from sim.replay import ReplayReport, replay
-from studies import conversations, pools, quality, senders, speculation, step_costs
+from studies import answers, conversations, economics, pools, quality, senders, speculation, step_costs
 from studies.binding import binding
 from studies.pools import Costs
 from studies.results import Run
@@ -62,6 +62,7 @@ def simulate(
         router=scenario.routing,
         horizon_ns=None if scenario.horizon is None else round(scenario.horizon * 1e9),
         seed=scenario.seed,
+        escalation=answers.escalation_of(scenario, workload),
     )
     return describe(scenario, workload, records, way="simulate", clock="simulated", cost=costs, percentiles=percentiles)
 
@@ -105,6 +106,7 @@ def execute(
             router=scenario.routing,
             horizon_ns=horizon,
             seed=scenario.seed,
+            escalation=answers.escalation_of(scenario, workload),
         )
     else:
         from gpu_backend.live import run_wall
@@ -199,7 +201,14 @@ def replayed(run: Run, workload: Workload) -> ReplayReport:
         routing = None
     else:
         routing = Routing(str(run.info["router"]), run.info.get("router_options", {}))
-    return replay(run.records, workload, pools.recorded(run.info), router=routing, seed=run.info["seed"])
+    return replay(
+        run.records,
+        workload,
+        pools.recorded(run.info),
+        router=routing,
+        seed=run.info["seed"],
+        escalation=answers.recorded(run.info, workload),
+    )
 
 
 def describe(
@@ -220,9 +229,8 @@ def describe(
     config = first.engine_config()
     slo = scenario.slo
     asked = {o.percentile for o in scenario.objectives if o.percentile is not None}
-    figures = summary(
-        records, sorted({*percentiles, *asked}), slo, None if several else config, usd_per_hour=pools.prices(scenario)
-    )
+    account = economics.bill(scenario, records, costs)
+    figures = summary(records, sorted({*percentiles, *asked}), slo, None if several else config, account=account)
     figures |= senders.figures(records, slo, sorted({*percentiles, *asked}))
     # What is executed has the blocks that it was given.
     capacity = first.engine.kv_capacity(first.model, first.hardware) if way == "simulate" and not several else None
@@ -272,12 +280,17 @@ def describe(
         "transforms": list(workload.changes),
         "answer_lengths": answer_lengths.described(scenario),
         "quality": quality.of_scenario(first, profile if isinstance(profile, Profile) else None),
+        "economics": economics.described(account, scenario),
     }
     if scenario.routing.options:
         info["router_options"] = dict(scenario.routing.options)
     if several:
         info |= pools.overview(scenario, records, way, costs, figures)
-    return Run(records, figures, info, scenario.to_yaml(), scenario, costs if several else cost, workload)
+        answers.count(figures, scenario, workload, records, info["pools"])
+        judge = answers.judge_of(scenario)
+        info["judge"] = None if judge is None else asdict(judge)
+    priced = None if isinstance(account, str) else account
+    return Run(records, figures, info, scenario.to_yaml(), scenario, costs if several else cost, workload, priced)
 
 
 def versions() -> dict[str, str]:

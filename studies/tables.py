@@ -133,10 +133,6 @@ def throughput(run: Run) -> Table:
         ]
     if s["kv_cache_hit_percent"] is not None:
         rows.append(("prefix cache hits", f"{s['kv_cache_hit_percent']:.1f} %"))
-    if s["usd_total"] is not None:
-        rows.append(("USD per 1M input", number(s["usd_per_1m_input_tokens"])))
-        rows.append(("USD per 1M output", number(s["usd_per_1m_output_tokens"])))
-        rows.append(("idle share of cost", percent(s["usd_idle"] / s["usd_total"] if s["usd_total"] else None)))
     return Table("Throughput", ("", "value"), rows)
 
 
@@ -275,22 +271,25 @@ def binds(run: Run) -> Table:
 
 def every(run: Run) -> list[Table]:
     """All tables of a run, KV capacity first."""
-    from studies import conversations, senders  # which are made of this file's tables
+    from studies import conversations, economics, pool_tables, senders  # which are made of this file's tables
 
     percentiles = run.info.get("percentiles", (50, 90, 95, 99))
     held = [objectives(run)] if run.info.get("objectives") else []
     drafts = [speculation(run)] if run.info.get("speculation") else []
     lost = [quality(run)] if run.info.get("quality") else []
+    pools = run.info.get("pools")
     return [
-        capacity(run),
+        pool_tables.capacity(pools) if pools else capacity(run),
         latency(run.summary, percentiles),
         throughput(run),
+        *pool_tables.tables_of(run),
         *senders.tables_of(run),
         *drafts,
         *lost,
         *conversations.tables_of(run),
+        *economics.tables_of(run),
         *held,
-        binds(run),
+        pool_tables.binds(pools) if pools else binds(run),
         outcomes(run),
     ]
 
