@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from scenarios.errors import check_name, misplaced
-from scenarios.fields import Section, TokenCount
+from scenarios.fields import Section, ShortForm, TokenCount
 from scenarios.hardware import HardwareSpec
 from scenarios.host_memory import check_together, host_blocks, pinned
 from scenarios.models import BYTES, ModelSpec
-from scenarios.presets import DEFAULT, PRESETS, preset_name
+from scenarios.presets import ALIASES, DEFAULT, PRESETS, preset_name
 from scenarios.speculation import Speculation
 from serving.batching import BATCHINGS
 from serving.capacity import CAPACITIES
@@ -51,10 +51,15 @@ LATER_FIELDS = (
 
 
 class Engine(Section):
-    """One engine replica. A field that is not given is taken from the preset, which may look at model and hardware.
+    """One engine replica. A field that is not given is taken from the preset, which may look at model and hardware. The preset's name
+    alone is a short form: `engine: sglang`.
 
     Args:
         preset: an engine and its version, a name of `scenarios.presets`; the engine alone is its newest there.
+        policy: who is served next: `fcfs`, `priority`, `shortest_first` (the shortest predicted answer), `deadline` (the least slack to
+            its limit of TTFT), `longest_prefix` (most in the cache, SGLang's lpm), `fair` (the tenant served the fewest tokens, VTC).
+        batching: `chunked` (prompts and decodes share a step), `decode_first` (a prompt takes neither budget nor blocks from a decode),
+            `prefill_first` (prompts alone, vLLM V0, SGLang), `static` (a batch runs until its slowest ends).
         max_model_len: window; if not given, the model's own, or what the KV memory holds where that is less.
         num_gpu_blocks: KV blocks as engines report them, null block included; if not given, what memory holds.
         gpu_memory_utilization: share of the device's memory that the engine takes.
@@ -109,6 +114,11 @@ class Engine(Section):
     kv_offloading_size: float | None = Field(default=None, gt=0, le=1e6)
     pinned_prefixes: Mapping[str, TokenCount] = {}
 
+    @model_validator(mode="before")
+    @classmethod
+    def _by_name(cls, data: Any) -> Any:
+        return {"preset": data} if isinstance(data, str) else data
+
     @field_validator("preset")
     @classmethod
     def _known_preset(cls, name: str) -> str:
@@ -147,7 +157,7 @@ class Engine(Section):
             ("speculation", ("chunked", "decode_first")),
         ):
             if getattr(self, name) and self.batching not in others:
-                known = " and ".join(others)
+                known = ", ".join(others)
                 raise misplaced(f"found with batching {self.batching}; it is modelled for batching {known}", name)
         if self.speculation is not None and self.capacity_scheduler_policy != "max_utilization":
             raise misplaced(
@@ -323,6 +333,10 @@ class Engine(Section):
                 "engine", "speculation", "draft_model",
             )  # fmt: skip
         return draft
+
+
+NamedEngine = Annotated[Engine, ShortForm({"enum": [*PRESETS, *ALIASES]})]
+"""An engine section, or a preset's name alone."""
 
 
 def check_tensor_parallel(size: int, *models: ModelSpec) -> None:

@@ -134,6 +134,8 @@ def _put(data: dict[str, Any], path: Location, value: Any, source: str) -> None:
         else:
             if node.get(part) is None:
                 node[part] = {}
+            elif part == "engine" and isinstance(node[part], str):
+                node[part] = {"preset": node[part]}  # the short form
             node = node[part]
 
 

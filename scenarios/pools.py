@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field, SerializationInfo, SerializerFunctionWrapHandler, model_serializer
 
 from scenarios.cost import Cost
-from scenarios.engine import Engine
+from scenarios.engine import NamedEngine
 from scenarios.errors import misplaced
 from scenarios.fields import Section, wants_digest
 from scenarios.quality_curve import Quality
@@ -27,7 +27,7 @@ class PoolSpec(Section):
     name: Annotated[str, Field(min_length=1)]
     model: Model | None = None
     hardware: Hardware | None = None
-    engine: Engine | None = None
+    engine: NamedEngine | None = None
     replicas: Annotated[int, Field(ge=1)] = 1
     cost: Cost | None = None
     gpu_hour: Annotated[float, Field(ge=0)] | None = None

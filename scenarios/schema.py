@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from scenarios.answer_lengths import check_pools
 from scenarios.cost import Cost
-from scenarios.engine import LATER_FIELDS, Engine
+from scenarios.engine import LATER_FIELDS, Engine, NamedEngine
 from scenarios.errors import beneath, misplaced
 from scenarios.fields import PositiveDuration, Section
 from scenarios.hardware import HardwareSpec
@@ -35,7 +35,7 @@ class Scenario(Section):
     description: str = ""
     model: Model
     hardware: Hardware
-    engine: Engine = Engine()
+    engine: NamedEngine = Engine()
     replicas: int = Field(default=1, ge=1)
     router: Router = "round_robin"
     pools: Annotated[tuple[PoolSpec, ...], Field(strict=False)] = ()

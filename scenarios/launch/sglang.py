@@ -42,6 +42,9 @@ def from_sglang(command: str, *, log: Path | None = None, options: Options | Non
     for setting in ("max_model_len", "max_num_seqs", "enable_prefix_caching", "async_scheduling",
                     "policy", "schedule_conservativeness"):  # fmt: skip
         a.take_setting(setting)
+    order = a.settings.get("policy")
+    if order is not None and order.value == "longest_prefix" and a.value("enable_prefix_caching") is False:
+        a.take("engine.policy", "fcfs", order)  # as SGLang does where there is no cache to look at
     a.take_setting("mem_fraction_static", "engine.gpu_memory_utilization")
     _take_chunks(a)
     _take_kv(a)

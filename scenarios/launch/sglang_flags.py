@@ -49,7 +49,7 @@ SGLANG = Table(
         modelled("max-prefill-tokens", "max_prefill_tokens", integer),
         modelled("page-size", "block_size", integer),
         modelled("schedule-conservativeness", "schedule_conservativeness", number),
-        modelled("schedule-policy", "policy", choice(fcfs="fcfs", priority="priority")),
+        modelled("schedule-policy", "policy", choice(fcfs="fcfs", priority="priority", lpm="longest_prefix")),
         modelled("disable-radix-cache", "enable_prefix_caching", opposite, "switch"),
         modelled("disable-overlap-schedule", "async_scheduling", opposite, "switch"),
         modelled("enable-mixed-chunk", "mixed", boolean, "switch"),

@@ -100,7 +100,7 @@ def test_presets_name_what_there_is() -> None:
     ("engine", "message"),
     [
         ({"preset": "vllm@0.11"}, r"unknown preset 'vllm@0\.11': did you mean 'vllm@0\.1"),
-        ({"batching": "static", "async_scheduling": True}, "modelled for batching chunked and prefill_first"),
+        ({"batching": "static", "async_scheduling": True}, "modelled for batching chunked, decode_first, prefill_first"),
         ({"batch_wait_timeout_iters": 3}, "both batch_wait fields are above 0"),
         (
             {"batching": "prefill_first", "batch_wait_timeout_iters": 3, "batch_wait_max_tokens_ratio": 0.5},
@@ -116,3 +116,12 @@ def test_presets_name_what_there_is() -> None:
 def test_what_is_not_modelled_together_is_refused(build: Build, engine: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build(hardware="H100", engine=engine)
+
+
+@pytest.mark.parametrize("name", [*PRESETS, *ALIASES])
+def test_a_preset_is_an_engine_section_by_itself(name: str) -> None:
+    short, long = (scenarios.load("demo", overrides=(f"engine={given}",)) for given in (name, f"{{preset: {name}}}"))
+    assert short == long
+    assert scenarios.loads(short.to_yaml()) == short
+    changed = scenarios.load("demo", overrides=(f"engine={name}", "engine.max_num_seqs=3"))
+    assert (changed.engine.preset, changed.engine.max_num_seqs) == (short.engine.preset, 3)

@@ -60,12 +60,12 @@ def test_the_log_wins_and_contradictions_are_named(sglang):
 
 def test_what_is_not_modelled_is_named_and_policies_that_are_not_fall_back(sglang):
     launch = sglang(
-        COMMAND + " --speculative-algorithm EAGLE3 --enable-dp-attention --schedule-policy lpm --host 0.0.0.0"
+        COMMAND + " --speculative-algorithm EAGLE3 --enable-dp-attention --schedule-policy lof --host 0.0.0.0"
     )
     assert [n.flag for n in launch.not_modelled] == [
         "--speculative-algorithm EAGLE3",
         "--enable-dp-attention",
-        "--schedule-policy lpm",
+        "--schedule-policy lof",
     ]
     assert launch.scenario.engine.policy == "fcfs"
     assert launch.harmless == ("--host",)
@@ -84,3 +84,9 @@ def test_what_is_not_modelled_is_named_and_policies_that_are_not_fall_back(sglan
 def test_a_launch_that_cannot_be_is_refused(sglang, command, named):
     with pytest.raises(InputError, match=named):
         sglang(command)
+
+
+def test_longest_prefix_is_an_order_where_there_is_a_cache(sglang):
+    assert sglang(COMMAND + " --schedule-policy lpm").scenario.engine.policy == "longest_prefix"
+    without = sglang(COMMAND + " --schedule-policy lpm --disable-radix-cache").scenario
+    assert (without.engine.policy, without.engine.enable_prefix_caching) == ("fcfs", False)
