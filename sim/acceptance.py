@@ -33,7 +33,8 @@ class Acceptance:
 
     def accepted(self, request: Request, drafts: int) -> int:
         """How many of the drafts that are verified now, behind the answer so far, stand."""
-        rates, index, position = self.rates[request.index], request.index, request.num_outputs
+        index, position = self._row(request), request.num_outputs
+        rates = self.rates[index]
         last = len(rates) - 1
         for i in range(drafts):
             if _uniform(self.seed, _STANDS, index, position + i) >= rates[min(i, last)]:
@@ -42,8 +43,12 @@ class Acceptance:
 
     def proposed(self, request: Request, outputs: int) -> int:
         """How many drafts are found once the request has so many answer tokens."""
-        found = self.found >= 1.0 or _uniform(self.seed, _FOUND, request.index, outputs) < self.found
+        found = self.found >= 1.0 or _uniform(self.seed, _FOUND, self._row(request), outputs) < self.found
         return self.k if found else 0
+
+    def _row(self, request: Request) -> int:
+        """Every try of a request has the same answer."""
+        return request.index % len(self.rates)
 
 
 def _uniform(seed: int, stream: int, request: int, position: int) -> float:

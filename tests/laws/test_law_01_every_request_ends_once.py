@@ -29,7 +29,7 @@ def ends_and_records(world: World):  # type: ignore[no-untyped-def]
 
 
 @law(40)
-@given(worlds(horizons=True))
+@given(worlds(horizons=True, gated=True))
 def test_every_submitted_request_ends_exactly_once(world: World) -> None:
     closed, records = ends_and_records(world)
     status = records.requests["status"]

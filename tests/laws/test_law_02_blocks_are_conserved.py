@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serving.request import Request
 from serving.scheduler import Scheduler
 from tests.conformance.random_runs import RandomRun, random_run
 from tests.laws.worlds import World, law, worlds
 
 
 @law(40)
-@given(worlds(horizons=True))
+@given(worlds(horizons=True, gated=True))
 def test_no_step_owns_more_blocks_than_there_are(world: World) -> None:
     used = world.run().steps["kv_blocks"]
     assert (used >= 0).all()
@@ -71,3 +72,42 @@ def test_without_sharing_every_block_has_one_owner(seed: int) -> None:
         blocks = [block for table in tables for block in table]
         if not run.config.enable_prefix_caching:
             assert len(blocks) == len(set(blocks))
+
+
+def kept(scheduler: Scheduler, requests: list[Request]) -> None:
+    """Every block and every slot of the host is where it belongs, once."""
+    config, pool, host = scheduler.config, scheduler.pool, scheduler.host
+    owned = {block for request in requests for block in getattr(request, "blocks", ())}
+    here = [*owned, *pool.queue, *pool.pinned.values()]
+    assert sorted(here) == list(range(1, config.usable_blocks + 1))
+    assert pool.free_blocks == len(pool.queue)
+    away = [slot for request in requests for slot in getattr(request, "host_slots", ())]
+    swap_blocks = config.swap_blocks if config.preemption == "swap" else 0
+    assert sorted([*away, *host.swap.free]) == list(range(swap_blocks))
+    if host.tier is not None:
+        cached = sorted([*host.tier.slots.values(), *host.tier.free])
+        assert cached == list(range(config.swap_blocks, config.host_blocks))
+
+
+@law(120)
+@given(worlds(loops=("open",), most_replicas=1))
+def test_blocks_and_host_slots_add_up_after_every_step(world: World) -> None:
+    engine = world.engine
+    if engine.kv_allocation != "paged":
+        return
+    scheduler = Scheduler(engine)
+    fit = engine.fits(world.workload.prompt_tokens, world.workload.max_tokens).tolist()
+    requests = [world.workload.request(i, i) for i in range(len(fit)) if fit[i]]
+    coming, flying = list(requests), []
+    while coming or scheduler.has_work or flying:
+        if coming:
+            scheduler.add(coming.pop(0))
+        if scheduler.has_work:
+            flying.append(scheduler.schedule())
+            kept(scheduler, requests)
+        if len(flying) > engine.async_scheduling or not scheduler.has_work:
+            plan = flying.pop(0)
+            rows = [row.request.index for row in plan.scheduled]
+            scheduler.update(plan, dict.fromkeys(rows, 1), dict.fromkeys(rows, 2))
+            kept(scheduler, requests)
+    assert not any(request.blocks or request.host_slots for request in requests)

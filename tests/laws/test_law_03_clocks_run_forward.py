@@ -10,7 +10,7 @@ from tests.laws.worlds import World, law, worlds
 
 
 @law(40)
-@given(worlds(horizons=True))
+@given(worlds(horizons=True, gated=True))
 def test_time_stamps_of_a_request_are_in_order(world: World) -> None:
     r = world.run().requests
     finished = r["status"] == Status.FINISHED
@@ -24,7 +24,7 @@ def test_time_stamps_of_a_request_are_in_order(world: World) -> None:
 
 
 @law(40)
-@given(worlds(horizons=True))
+@given(worlds(horizons=True, gated=True))
 def test_steps_of_a_replica_follow_each_other(world: World) -> None:
     steps = world.run().steps
     for replica in range(world.replicas):
@@ -39,7 +39,7 @@ def test_steps_of_a_replica_follow_each_other(world: World) -> None:
 
 
 @law(25)
-@given(worlds(horizons=True))
+@given(worlds(horizons=True, gated=True))
 def test_nothing_ends_behind_the_horizon(world: World) -> None:
     records = world.run()
     if world.horizon_ns is not None:

@@ -65,7 +65,7 @@ def test_records_do_not_depend_on_hash_seed_or_process() -> None:
 
 
 @law(30)
-@given(worlds(horizons=True))
+@given(worlds(horizons=True, gated=True))
 def test_second_run_in_one_process_equals_the_first(world: World) -> None:
     assert content(world.run()) == content(world.run())
 

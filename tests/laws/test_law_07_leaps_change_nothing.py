@@ -19,10 +19,11 @@ from tests.laws.worlds import World, content, law, worlds
 @st.composite
 def fast_worlds(draw: st.DrawFn) -> World:
     """Only settings of the fast path, and answers long enough to leap."""
-    world = draw(worlds(horizons=True)).with_engine(
+    world = draw(worlds(horizons=True, gated=True)).with_engine(
         policy="fcfs", batching="chunked", long_prefill_token_threshold=0, enable_chunked_prefill=True,
         capacity_scheduler_policy="max_utilization", batch_wait_timeout_iters=0, batch_wait_max_tokens_ratio=0.0,
-        speculation="none", async_scheduling=draw(st.booleans()),
+        speculation="none", async_scheduling=draw(st.booleans()), kv_allocation="paged",
+        preemption="recompute", swap_blocks=0, offload_blocks=0, pinned_prefixes=(),
     )  # fmt: skip
     budget = max(world.engine.max_num_batched_tokens, world.engine.max_num_seqs)
     return replace(world.with_engine(max_num_batched_tokens=budget), bent=draw(st.booleans()))
