@@ -27,6 +27,7 @@ from sim.acceptance import Acceptance
 from sim.cluster import simulate
 from sim.drafting import DraftModel
 from sim.front import NOTHING, Front
+from sim.host_link import HostLink
 from sim.roofline import Roofline
 from tests.laws.bent import BentCost
 from tests.laws.fronts import fronts
@@ -74,6 +75,7 @@ class World:
             router=self.router,
             horizon_ns=self.horizon_ns,
             front=self.front,
+            link=HostLink(100_000, 1e9, 10e-6),
             **options,
         )
 
@@ -98,9 +100,9 @@ def engines(draw: st.DrawFn) -> EngineConfig:
     speculation = draw(st.sampled_from(("none", "none", "none", "ngram", "draft")))
     k = 0 if speculation == "none" else draw(st.sampled_from((1, 2, 4)))
     budget = max(budget, k + 2 if k else 1)
-    policy = draw(st.sampled_from(("fcfs", *ORDERS)))
+    policy = draw(st.sampled_from((*["fcfs"] * 6, *ORDERS)))
     waits = draw(st.sampled_from((*[0] * 7, 3)))
-    return EngineConfig(
+    engine = EngineConfig(
         num_gpu_blocks=-(-tokens // block_size) + 1,
         block_size=block_size,
         max_model_len=window,
@@ -123,7 +125,26 @@ def engines(draw: st.DrawFn) -> EngineConfig:
         else "max_utilization",
         batch_wait_timeout_iters=waits,
         batch_wait_max_tokens_ratio=0.3 if waits else 0.0,
+        kv_allocation=draw(st.sampled_from((*["paged"] * 9, "contiguous"))),
     )
+    return replace(engine, **draw(memories(engine)))
+
+
+@st.composite
+def memories(draw: st.DrawFn, engine: EngineConfig) -> dict[str, Any]:
+    """Settings by which KV goes to the host, or stays for good, for one engine in four."""
+    kind = draw(st.sampled_from((*["plain"] * 12, "swap", "tier", "both", "pinned")))
+    settings: dict[str, Any] = {}
+    if engine.kv_allocation != "paged":
+        return settings
+    if kind in ("swap", "both") and engine.capacity_scheduler_policy == "max_utilization":
+        settings |= {"preemption": "swap", "swap_blocks": draw(st.sampled_from((engine.usable_blocks, 1000, 3)))}
+    if kind in ("tier", "both") and engine.enable_prefix_caching:
+        settings["offload_blocks"] = draw(st.sampled_from((engine.usable_blocks, 1000, 2)))
+    if kind == "pinned" and engine.enable_prefix_caching:
+        blocks = max(1, engine.usable_blocks // draw(st.sampled_from((8, 20, 3))))
+        settings["pinned_prefixes"] = (("system", blocks * engine.block_size),)
+    return settings
 
 
 @st.composite
@@ -191,7 +212,7 @@ def _prompts(
 
 def room_of(engine: EngineConfig) -> int:
     """Tokens of the longest request that an empty engine holds."""
-    return max(2, min(engine.usable_blocks * engine.block_size - engine.draft_room, engine.max_model_len))
+    return max(2, min(engine.blocks_for_anyone * engine.block_size - engine.draft_room, engine.max_model_len))
 
 
 @st.composite
@@ -224,6 +245,6 @@ def content(records: Records) -> dict[str, list[Any]]:
     found |= {f"steps.{name}": column.tolist() for name, column in records.steps.items()}
     found |= {
         name: getattr(records, name).tolist()
-        for name in ("visible", "preempted", "aborted", "drafts", "tenant", "session")
+        for name in ("visible", "preempted", "aborted", "drafts", "chunks", "tenant", "session")
     }
     return found
