@@ -355,10 +355,11 @@ def _same_kind(profile: Profile, engine: dict[str, object]) -> None:
     """A profile says something only of runs of the kind that it was measured in.
 
     Raises:
-        InputError: it was measured on another device, by another clock, or with other threads.
+        InputError: it was measured on another device, by another clock, with other threads, or in another precision.
     """
     source = profile.source
     measured = {"device": source.device, "clock": source.clock, "threads": source.threads}
+    measured |= {"dtype": profile.dtype, "kv_dtype": profile.kv_dtype}
     for name, value in measured.items():
         if value != engine[name]:
             raise InputError(
