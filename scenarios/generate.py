@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -79,6 +80,8 @@ def _of_one(spec: WorkloadSpec, scenario: Scenario, streams: Streams, name: str 
         return _replayed(spec, scenario.engine_config(), streams, longer, cap)
 
     workload = sent(cap_of(spec.transforms))
+    if spec.replays:
+        _classify(workload, spec, streams)
     if spec.transforms:
         workload = transformed(workload, spec.transforms, lambda: sent(None))
     if name and workload.service_class is None:
@@ -115,6 +118,20 @@ def _stretch(recorded: Workload, spec: WorkloadSpec, longer: float) -> None:
         recorded.max_tokens = stretched(recorded.max_tokens, longer)
 
 
+def _classify(recorded: Workload, spec: WorkloadSpec, streams: Streams) -> None:
+    """Draws for every conversation of a trace of which class it is, where the trace does not say, and how hard its requests are;
+    lengths and prompts stay the trace's."""
+    n = len(recorded)
+    conversation = np.where(recorded.session >= 0, recorded.session, n + np.arange(n))
+    _, opening, member = np.unique(conversation, return_index=True, return_inverse=True)
+    senders = draw_senders((), spec.classes, n, streams)[opening[member]]
+    recorded.difficulty = _difficulty(spec, senders, n, streams)
+    if spec.classes and recorded.service_class is None:
+        recorded.service_class = senders.service_class
+        recorded.classes, recorded.class_slo = tuple(c.name for c in spec.classes), _limits(spec)
+        recorded.priority = recorded.priority + _priority(spec, senders)
+
+
 def _generated(spec: WorkloadSpec, streams: Streams, name: str, longer: float, cap: int | None) -> Workload:
     """Draws a workload that is no trace. longer: what answers are multiplied by. cap: tokens after which they end."""
     times, turns, by_conversation = _starts(spec, streams)
@@ -133,11 +150,9 @@ def _generated(spec: WorkloadSpec, streams: Streams, name: str, longer: float, c
         declared = np.minimum(declared, cap)
     closed = spec.arrivals if isinstance(spec.arrivals, ClosedLoop) else None
     pauses = None if closed is None else draw_pauses(closed.think_time, n, streams("think"))
-    hard = spec.difficulty is not None or any(c.difficulty is not None for c in spec.classes)
-    difficulty = _own(spec, senders, "difficulty", n, streams) if hard else None
+    difficulty = _difficulty(spec, senders, n, streams)
     priority = np.array([t.priority for t in spec.tenants] or [0], dtype=np.int64)[senders.tenant]
-    if spec.classes:
-        priority += np.array([c.priority for c in spec.classes], dtype=np.int64)[senders.service_class]
+    priority += _priority(spec, senders)
 
     def laid_out(rows: Any, prompts: Prompts, turns: Ints, streams: Streams) -> Workload:
         """Requests `rows`, whole conversations, with prompts of one kind; turns: how many each conversation has."""
@@ -161,7 +176,7 @@ def _generated(spec: WorkloadSpec, streams: Streams, name: str, longer: float, c
             joins=layout.joins,
             service_class=senders.service_class[rows] if spec.classes else None,
             classes=tuple(c.name for c in spec.classes) or ("default",),
-            class_slo=tuple(c.limits for c in spec.classes) if any(c.slo is not None for c in spec.classes) else (),
+            class_slo=_limits(spec),
             difficulty=None if difficulty is None else difficulty[rows],
             source=f"{n:,} generated requests, arrivals {spec.arrivals.process}, seed {streams.seed}",  # type: ignore[union-attr]
         )
@@ -247,6 +262,23 @@ def _declared(spec: WorkloadSpec, senders: Senders, output: Ints) -> Ints:
         if sender.max_tokens is not None:
             column = np.where(its, declared(sender.max_tokens), column)
     return column
+
+
+def _difficulty(spec: WorkloadSpec, senders: Senders, n: int, streams: Streams) -> NDArray[np.float64] | None:
+    """How hard each request is, `(n,)`; None where nobody says."""
+    stated = spec.difficulty is not None or any(c.difficulty is not None for c in spec.classes)
+    return _own(spec, senders, "difficulty", n, streams) if stated else None
+
+
+def _priority(spec: WorkloadSpec, senders: Senders) -> Ints:
+    """What its class adds to each request's priority, `(n,)`."""
+    return np.array([c.priority for c in spec.classes] or [0], dtype=np.int64)[senders.service_class]
+
+
+def _limits(spec: WorkloadSpec) -> tuple[Mapping[str, float | None] | None, ...]:
+    """Limits of every class, or none at all."""
+    limits = tuple(c.limits for c in spec.classes)
+    return limits if any(one is not None for one in limits) else ()
 
 
 def _limit_ttft(workload: Workload, scenario: Scenario) -> None:

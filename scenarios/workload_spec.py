@@ -53,7 +53,8 @@ class WorkloadSpec(Section):
         predictor: who expects how long answers are, for orders that need foresight; over a mix, one for all of it.
         transforms: what the product decides about prompts and answers, one after the other; a replayed trace is transformed too.
         answer_lengths: by how much answers are longer with this model, precision or transform; over a mix, for all of it.
-        trace: replayed instead of all of these where it has a path.
+        trace: replayed instead of all of these where it has a path; but for classes (their shares, priorities and limits) and
+            difficulty, which are drawn for its requests too.
     """
 
     requests: int | None = Field(default=None, ge=1, le=MOST_REQUESTS)
@@ -77,6 +78,7 @@ class WorkloadSpec(Section):
             self._check_mix(self.mix)
             return self
         if self.replays:
+            check_senders((), self.classes)
             return self
         hint = "give it, or a trace (--trace FILE or workload.trace.path)"
         if self.arrivals is None:

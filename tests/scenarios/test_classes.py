@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -260,3 +261,33 @@ def test_a_scenario_with_classes_survives_its_own_yaml(build: Build) -> None:
     again = scenarios.loads(scenario.to_yaml())
     assert again.hash() == scenario.hash()
     assert columns(scenarios.generate(again)) == columns(scenarios.generate(scenario))
+
+
+class TestRecorded:
+    """A trace says when and how long; of which class its requests are, and how hard, the scenario may say."""
+
+    def replayed(self, build: Build, tmp_path: Path, **workload: Any) -> Workload:
+        trace = tmp_path / "trace.csv"
+        lines = [f"2023-11-16 18:{i // 60:02}:{i % 60:02}.1,{100 + i},{10 + i}" for i in range(400)]
+        trace.write_text("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *lines]))
+        return scenarios.generate(build(workload={"trace": {"path": str(trace)}} | workload))
+
+    def test_classes_and_difficulty_are_drawn_for_it(self, build: Build, tmp_path: Path) -> None:
+        hard = {"distribution": "uniform"}
+        workload = self.replayed(build, tmp_path, classes=CLASSES, difficulty=hard)
+        assert (workload.prompt_tokens == 100 + np.arange(400)).all()  # not the classes'
+        assert len(of_class(workload, "chat", "priority")) == pytest.approx(300, rel=0.1)
+        assert set(of_class(workload, "chat", "priority")) == {-1}
+        assert set(of_class(workload, "chat", "ttft_ns")) == {200_000_000}
+        assert workload.difficulty is not None
+        assert workload.difficulty.std() > 0.2
+
+    def test_without_them_it_stays_as_it_was(self, build: Build, tmp_path: Path) -> None:
+        workload = self.replayed(build, tmp_path)
+        assert workload.service_class is None
+        assert workload.difficulty is None
+        assert not workload.tagged
+
+    def test_names_given_twice_are_refused_here_too(self, build: Build, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="names must differ"):
+            self.replayed(build, tmp_path, classes=[{"name": "a"}, {"name": "a"}])
