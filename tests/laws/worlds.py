@@ -179,6 +179,8 @@ def workloads(draw: st.DrawFn, room: int, loops: tuple[str, ...] = ("open", "clo
         tenants=("a", "b", "c"),
         predicted_tokens=np.maximum(1, (output * known.uniform(0.5, 2, n)).astype(np.int64)),
         ttft_ns=known.choice((-1, 5_000 * MICROSECOND, 60_000 * MICROSECOND), n),
+        service_class=known.integers(0, 2, n),
+        classes=("interactive", "batch"),
         session=np.full(n, -1, dtype=np.int64),
         follows=follows.astype(np.int64),
         think_ns=rng.integers(0, 5, n) * 500 * MICROSECOND,
