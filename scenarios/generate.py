@@ -63,7 +63,7 @@ def generate(scenario: Scenario) -> Workload:
         workload = mixture.merged(parts, mixture.in_order(parts), labels)
     _limit_ttft(workload, scenario)
     check_pins(scenario, workload)
-    workload.tries += scenario.escalations
+    workload.tries += scenario.escalations + scenario.retries
     if spec.predictor is not None:
         workload.predicted_tokens = spec.predictor.predict(workload, streams("predictor"))
     return workload

@@ -10,11 +10,16 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from scenarios.admission import Admission
 from scenarios.answer_lengths import check_pools
+from scenarios.client_behaviour import ClientBehaviour
 from scenarios.cost import Cost
+from scenarios.degradation import Degradation
 from scenarios.engine import LATER_FIELDS, Engine, NamedEngine
 from scenarios.errors import beneath, misplaced
 from scenarios.fields import PositiveDuration, Section
+from scenarios.front import check_front
+from scenarios.front_end import FrontEnd
 from scenarios.hardware import HardwareSpec
 from scenarios.objectives import ObjectiveText, Slo
 from scenarios.orders import check_order
@@ -40,6 +45,10 @@ class Scenario(Section):
     router: Router = "round_robin"
     pools: Annotated[tuple[PoolSpec, ...], Field(strict=False)] = ()
     workload: WorkloadSpec
+    client_behaviour: ClientBehaviour | None = None
+    front_end: FrontEnd | None = None
+    admission: Admission | None = None
+    degradation: Degradation | None = None
     slo: Slo = Slo()
     objectives: Annotated[tuple[ObjectiveText, ...], Field(strict=False)] = ()
     prices: Prices = Prices()
@@ -66,6 +75,7 @@ class Scenario(Section):
             check_fixed_lengths(self.workload, self.engine_config())
             with beneath("router"):
                 check_router(self.router, ())
+            check_front(self)
             return self
         if "replicas" in self.model_fields_set:
             raise misplaced("found beside pools, each of which has replicas of its own; leave it out", "replicas")
@@ -79,6 +89,7 @@ class Scenario(Section):
                 check_order(pool.engine, self.workload, self.slo)
                 configs.append(pool.engine_config())
         _check_some_hold(self.workload, configs)
+        check_front(self)
         return self
 
     @property
@@ -100,6 +111,11 @@ class Scenario(Section):
     def escalations(self) -> int:
         """How often a request may be sent on to another model."""
         return len(self.pools) - 1 if isinstance(self.router, Cascade) and self.router.judge is not None else 0
+
+    @property
+    def retries(self) -> int:
+        """How often a client may send a request again."""
+        return 0 if self.client_behaviour is None else self.client_behaviour.retries
 
     def of_pools(self) -> list[Scenario]:
         """The scenario as each pool sees it: its own model, hardware, engine, replicas, step costs and price. Without pools it is
@@ -176,7 +192,7 @@ def _check_some_hold(workload: WorkloadSpec, configs: Sequence[EngineConfig]) ->
 
 
 LATER: Mapping[str, tuple[str, ...]] = {
-    "": ("pools",),
+    "": ("pools", "client_behaviour", "front_end", "admission", "degradation"),
     "engine": LATER_FIELDS,
     "workload": ("classes", "difficulty", "mix", "predictor", "transforms", "answer_lengths"),
     "prices": ("energy", "sheet"),

@@ -30,7 +30,7 @@ from serving.records import RequestLog
 from serving.request import Cause, Request, Status
 from serving.routing import Cascade, Router
 from sim.escalation import Escalation
-from sim.front import REFUSED, Front, degrade, requote
+from sim.front import REFUSED, Front, answer_cut_short, degrade, requote
 from sim.pool import Pool
 from sim.replica import AnyReplica
 
@@ -342,8 +342,8 @@ class Deployment:
         """The answer of `request` is complete: its client sends what depends on it."""
         self.held.pop(request.index, None)
         row = request.index % len(self.workload)
-        if request.rung and request.num_outputs < min(self.workload.output_tokens[row], self.workload.max_tokens[row]):
-            self.cut_answers[f"out:{row}"] = request.num_outputs
+        if request.rung:
+            self.cut_answers |= answer_cut_short(request, self.workload)
         if self.escalation is None or not self._judge(request, now):
             self._answer(row, now)
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from scenarios.workload import Workload
 from serving.config import EngineConfig
+from serving.degradation import Rung, effects
 from serving.host_memory import moved_blocks
 from serving.plan import StepPlan, StepResult
 from serving.records import MOVE_COLUMNS, Column, Records
@@ -22,7 +23,10 @@ from serving.routing import Routing
 from serving.scheduler import Scheduler
 from sim.cluster import run_pools_on_executors
 from sim.escalation import Escalation
+from sim.front import NOTHING, Front, cut_answers, degrade, requote
 from sim.pool import Pool
+
+GIVEN_UP = (Status.REJECTED, Status.TIMED_OUT, Status.ABORTED)
 
 
 @dataclass(frozen=True)
@@ -79,10 +83,13 @@ def replay(
     router: str | Routing | None = None,
     seed: int = 0,
     escalation: Escalation | None = None,
+    front: Front = NOTHING,
 ) -> ReplayReport:
     """Decides a recorded run again and compares every step and every request with the recording.
 
-    engine: of the only pool, or all pools. seed: of the router's draws. escalation: what a judge said of answers. router: of a run that was not in real time: the workload is then also sent again (`rerun`), if the run was complete.
+    engine: of the only pool, or all pools. seed: of the router's draws. escalation: what a judge said of answers. front: what stood
+        before the replicas. router: of a run that was not in real time: the workload is then also sent again (`rerun`), if the run
+        was complete.
     """
     steps = 0
     pools = pools_of(records, engine)
@@ -90,19 +97,21 @@ def replay(
     for number in np.unique(records.steps["replica"]).tolist():
         mine = records.steps["replica"] == number
         recorded = {name: column[mine] for name, column in records.steps.items()}
-        difference = _ReplayedReplica(records, workload, homes[number], number).run(recorded)
+        difference = _ReplayedReplica(records, workload, homes[number], number, front.rungs).run(recorded)
         steps += int(mine.sum())
         if difference is not None:
             return ReplayReport(False, steps, f"replica {number}, {difference}" if number else difference)
     if router is not None and not (records.requests["status"] == Status.IN_FLIGHT).any():
         try:
-            again = rerun(records, workload, pools, router=router, seed=seed, escalation=escalation)
+            again = rerun(records, workload, pools, router=router, seed=seed, escalation=escalation, front=front)
         except LookupError as error:
             return ReplayReport(False, steps, f"sent again: {error}")
         for kind, recorded, now in (
             ("requests", records.requests, again.requests),
             ("steps", records.steps, again.steps),
             ("drafts", {"rows": records.drafts}, {"rows": again.drafts}),
+            # (Results of before rows were logged have none.)
+            ("rows", {"chunks": records.chunks}, {"chunks": again.chunks if len(records.chunks) else records.chunks}),
         ):
             for name, column in recorded.items():
                 if not np.array_equal(now[name], column):
@@ -125,6 +134,7 @@ def rerun(
     router: str | Routing = "round_robin",
     seed: int = 0,
     escalation: Escalation | None = None,
+    front: Front = NOTHING,
 ) -> Records:
     """Sends the workload again, to replicas whose steps take as long as recorded. Beyond `replay`, arrivals, routing and
     clients' reactions are decided again too, so a run on the simulated or the device's clock comes out equal to the last bit;
@@ -135,12 +145,18 @@ def rerun(
     """
     pools = pools_of(records, engine)
     executors = [RecordedResults(records, number) for number in range(sum(pool.replicas for pool in pools))]
-    return run_pools_on_executors(pools, workload, executors, router=router, seed=seed, escalation=escalation)
+    return run_pools_on_executors(
+        pools, workload, executors, router=router, seed=seed, escalation=escalation, front=front
+    )
 
 
 class _ReplayedReplica:
-    def __init__(self, records: Records, workload: Workload, engine: EngineConfig, number: int) -> None:
+    def __init__(
+        self, records: Records, workload: Workload, engine: EngineConfig, number: int, rungs: Sequence[Rung]
+    ) -> None:
         self.records = records
+        self.rungs = rungs
+        self.cut_answers = cut_answers(records, workload) if rungs else {}
         self.workload = workload
         self.usable = engine.usable_blocks
         self.asynchronous = engine.async_scheduling
@@ -195,10 +211,16 @@ class _ReplayedReplica:
     def _arrive(self, step: int) -> None:
         for i in self.visible.get(step, ()):
             request = self.workload.request(i, int(self.records.requests["arrival_ns"][i]))
+            if self.cut_answers:
+                requote(request, self.cut_answers)
+            level = int(self.records.requests["rung"][i])
+            if level:
+                degrade(request, self.workload, effects(self.rungs, level), level)
             self.requests[i] = request
             self.scheduler.add(request)
         for i in self.aborted.get(step, ()):
-            self.scheduler.abort(self.requests[i])
+            if i in self.requests:  # else it left before any step was decided with it, and the run ended
+                self.scheduler.abort(self.requests[i])
 
     def _described(self, plan: StepPlan) -> dict[str, int]:
         shape = plan.shape
@@ -220,6 +242,8 @@ class _ReplayedReplica:
         }
 
     def _compare(self, request: Request, end_ns: int) -> str | None:
+        if self.records.requests["status"][request.index] in GIVEN_UP:  # before its answer was complete
+            return None
         found = {
             "status": int(request.status),
             "scheduled_ns": request.first_scheduled_ns,

@@ -23,7 +23,7 @@ from serving.records import Records
 from serving.routing import Routing
 from sim.profile import Profile
 from sim.replay import ReplayReport, replay
-from studies import answers, conversations, economics, pools, quality, senders, speculation, step_costs
+from studies import answers, conversations, economics, front, pools, quality, senders, speculation, step_costs
 from studies.binding import binding
 from studies.pools import Costs
 from studies.results import Run
@@ -63,6 +63,7 @@ def simulate(
         horizon_ns=None if scenario.horizon is None else round(scenario.horizon * 1e9),
         seed=scenario.seed,
         escalation=answers.escalation_of(scenario, workload),
+        front=front.of_scenario(scenario, workload),
     )
     return describe(scenario, workload, records, way="simulate", clock="simulated", cost=costs, percentiles=percentiles)
 
@@ -107,13 +108,20 @@ def execute(
             horizon_ns=horizon,
             seed=scenario.seed,
             escalation=answers.escalation_of(scenario, workload),
+            front=front.of_scenario(scenario, workload),
         )
     else:
         from gpu_backend.live import run_wall
 
         if len(counted) > 1:
             raise InputError("--clock wall runs one replica on one device; use --clock device for several")
-        records = run_wall(views[0].engine_config(), workload, counted[0], horizon_ns=horizon)
+        records = run_wall(
+            views[0].engine_config(),
+            workload,
+            counted[0],
+            horizon_ns=horizon,
+            front=front.of_scenario(scenario, workload),
+        )
     run = describe(
         scenario, workload, records, way="execute", clock=clock, cost=cost, device=device, percentiles=percentiles
     )
@@ -208,6 +216,7 @@ def replayed(run: Run, workload: Workload) -> ReplayReport:
         router=routing,
         seed=run.info["seed"],
         escalation=answers.recorded(run.info, workload),
+        front=front.recorded(run.info, workload),
     )
 
 
@@ -259,6 +268,8 @@ def describe(
         "kv_capacity": "as executed" if capacity is None else capacity.basis,
         "resolved": [f"async_scheduling: off, since {why_synchronous}"] if why_synchronous else [],
         "slo": {"ttft": slo.ttft, "tpot": slo.tpot, "e2e": slo.e2e},
+        "front": front.described(scenario),
+        "ladder": records.info.get("ladder", []),
         "objectives": [
             {
                 "objective": str(objective),
