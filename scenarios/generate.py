@@ -223,7 +223,8 @@ def _starts(spec: WorkloadSpec, streams: Streams) -> tuple[Ints, Ints, Senders]:
     turns = np.ones(n, dtype=np.int64)
     for k, (_, prompts, own) in enumerate(groups):
         if isinstance(prompts, Conversations):
-            turns = np.where(group[senders.service_class] == k, prompts.sizes(n, own), turns)
+            its = group[senders.service_class] == k
+            turns[its] = prompts.sizes(int(its.sum()), own)  # in their order, as `lay_out` draws the rest of them
     if times is None:
         turns = turns[: int(np.searchsorted(np.cumsum(turns), n)) + 1]
         turns[-1] -= max(int(turns.sum()) - n, 0)

@@ -97,6 +97,23 @@ class TestClasses:
                 assert prompt[0] == ("chat/sys:0", 50)
         assert (np.diff(workload.arrival_ns[workload.follows < 0]) >= 0).all()
 
+    def test_agents_of_a_class_do_what_they_meant_to(self, build: Build) -> None:
+        agents = {"kind": "agents", "steps": {"distribution": "uniform", "min": 1, "max": 6}, "tool_result": 40}
+        classes = [
+            CLASSES[0] | {"prompts": agents},
+            CLASSES[1] | {"prompts": {"kind": "sessions", "turns": 2}},
+            {"name": "x"},
+        ]
+        workload = drawn(build, requests=300, classes=classes)
+        assert len(workload) == 300
+        assert workload.service_class is not None
+        for i in range(300):
+            assert sum(tokens for _, tokens in workload.prompt(i)) == workload.prompt_tokens[i]
+            before = workload.follows[i]
+            if before >= 0:
+                assert workload.session[before] == workload.session[i]
+                assert workload.service_class[before] == workload.service_class[i]
+
     def test_a_conversation_is_of_one_class_and_tenant(self, build: Build) -> None:
         tenants = [{"name": "x"}, {"name": "y"}]
         workload = drawn(build, prompts={"kind": "sessions", "turns": 4}, classes=CLASSES, tenants=tenants)
