@@ -133,6 +133,8 @@ def _sentence(error: ErrorDetails, found: Any) -> str:
         return f"found {_show(found)}, but a mapping of fields is needed"
     if kind in ("list_type", "tuple_type"):
         return f"found {_show(found)}, but a list is needed"
+    if kind == "too_short":
+        return f"found {_show(found)}, but at least {context['min_length']} of them must be named"
     allowed_text = error["msg"].removeprefix("Input should ")
     return f"found {_show(found)}, but it should {allowed_text}"
 

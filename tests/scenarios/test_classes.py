@@ -257,6 +257,8 @@ class TestRefusals:
         assert refusal(text).startswith("bad.yaml: workload.classes[1].input: no engine with these settings")
         text = f"{good}  tenants: [{{name: t, input: 5000}}]\n"
         assert refusal(text).startswith("bad.yaml: workload.tenants[0].input: no engine with these settings")
+        text = f"{good}  classes: [{{name: a}}]\n  tenants: [{{name: t, classes: {{}}}}]\n"
+        assert refusal(text) == "bad.yaml: workload.tenants[0].classes: found {}, but at least 1 of them must be named"
         assert "workload.classes[0].max_tokens: found 0; allowed" in refusal(
             f"{good}  classes: [{{name: a, max_tokens: 0}}]\n"
         )
