@@ -37,35 +37,43 @@ class Expectation(Section):
 
     Args:
         metric: a key of the summary. of_class: only requests of that service class (latencies and `good_request_fraction`).
-        lower, higher: the variant whose figure is lower, or higher, `than` that one's. by: at least so many times.
+        lower, higher, alike: the variant whose figure is lower than, higher than or about that of `than`. by: at least so many
+            times; of what is alike, at most.
     """
 
     metric: str
     of_class: str | None = None
     lower: str | None = None
     higher: str | None = None
+    alike: str | None = None
     than: str
     by: Annotated[float, Field(ge=1)] = 1.0
 
     @model_validator(mode="after")
     def _one_direction(self) -> Expectation:
-        if (self.lower is None) == (self.higher is None):
-            raise misplaced("needs lower or higher, and not both", "lower")
+        if [self.lower, self.higher, self.alike].count(None) != 2:
+            raise misplaced("needs one of lower, higher and alike", "lower")
+        if self.alike is not None and self.by == 1:
+            raise misplaced("is missing; say how many times apart is still alike, such as 1.05", "by")
         return self
 
     @property
     def first(self) -> str:
-        """The variant that is expected to be lower, or higher."""
-        return self.lower or self.higher or ""
+        """The variant that something is expected of."""
+        return self.lower or self.higher or self.alike or ""
 
     def holds(self, first: float, second: float) -> bool:
         """Whether two figures, of `first` and of `than`, are as expected."""
+        if self.alike is not None:
+            return max(first, second) <= self.by * min(first, second)
         low, high = (first, second) if self.lower is not None else (second, first)
         return low < high and low * self.by <= high
 
     def __str__(self) -> str:
-        word = "lower" if self.lower is not None else "higher"
         of = f" of {self.of_class}" if self.of_class else ""
+        if self.alike is not None:
+            return f"{self.metric}{of}: {self.first} as {self.than}, within {self.by:g} times"
+        word = "lower" if self.lower is not None else "higher"
         by = f", at least {self.by:g} times" if self.by > 1 else ""
         return f"{self.metric}{of}: {self.first} {word} than {self.than}{by}"
 
@@ -91,7 +99,7 @@ class Ablation(Section):
         if (self.base is None) == (self.scenario is None):
             raise misplaced("needs a scenario or a base, and not both", "scenario")
         for i, expected in enumerate(self.expect):
-            for field in ("lower", "higher", "than"):
+            for field in ("lower", "higher", "alike", "than"):
                 name = getattr(expected, field)
                 if name is not None and name not in self.variants:
                     raise misplaced(unknown("variant", name, self.variants), "expect", i, field)

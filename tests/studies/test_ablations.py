@@ -40,13 +40,21 @@ def test_an_expectation_that_does_not_hold_is_told(tmp_path: Path) -> None:
     assert not ablations.run(write(tmp_path, TEXT.replace("lower", "higher"))).holds
 
 
+@pytest.mark.parametrize(("by", "holds"), [(4.9, False), (5.1, True)])
+def test_figures_are_alike_within_a_factor(tmp_path: Path, by: float, holds: bool) -> None:
+    found = ablations.run(write(tmp_path, TEXT.replace("lower: b, than: a", f"alike: b, than: a, by: {by}")))
+    assert found.holds is holds
+    assert f"completed: b as a, within {by} times" in found.to_dict()["expectations"][0]["expected"]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (("than: a", "than: c"), "expect[0].than: unknown variant 'c'"),
         (("base: demo", ""), "scenario: needs a scenario or a base"),
         (("metric: completed", "metric: completd"), "did you mean 'completed'"),
-        (("lower: b", "lower: b, higher: a"), "expect[0].lower: needs lower or higher, and not both"),
+        (("lower: b", "lower: b, higher: a"), "expect[0].lower: needs one of lower, higher and alike"),
+        (("lower: b", "alike: b"), "expect[0].by: is missing; say how many times apart is still alike"),
         (("workload.requests=20", "workload.requets=20"), "workload.requets"),
         (("metric: completed,", "metric: mean_ttft_ms, of_class: gold,"), "unknown class 'gold'"),
     ],
