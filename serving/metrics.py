@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from serving.config import EngineConfig
 from serving.deliveries import token_times
 from serving.economics import KEYS, Account, Tariff, account_of
-from serving.records import DRAFT_COLUMNS, Records
+from serving.records import DRAFT_COLUMNS, MOVE_COLUMNS, Records
 from serving.request import Status
 from serving.tries import answered, finish_ns, first_token_ns, intended_ns, last_tries
 
@@ -222,6 +222,8 @@ def summary(
     tpot = out["mean_tpot_ms"]
     put(out, refused, "output_token_throughput_per_user", 1e3 / tpot if tpot else None, "no TPOT is defined")
     _memory(out, refused, records, engine)
+    if engine is not None and engine.host_blocks:
+        out |= {f"kv_{name}": int(records.steps[name].sum()) for name in MOVE_COLUMNS if name in records.steps}
     if account is None and usd_per_hour is not None:
         replicas = int(str(records.info.get("replicas", len(np.unique(records.steps["replica"])))))
         account = account_of(records, Tariff(np.full(replicas, float(usd_per_hour))))

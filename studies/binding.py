@@ -16,6 +16,7 @@ from serving.records import Records
 from serving.request import Status
 from sim.cost import CostModel
 from sim.drafting import Drafting
+from sim.host_link import HostLink
 from studies import extrapolation
 
 SAMPLES = 240  # steps whose terms are evaluated, at equal distances of busy time: shares to about one percent
@@ -53,6 +54,17 @@ def cost_shares(
     return dict(sorted(shares.items(), key=lambda item: -item[1]))
 
 
+def _with_copies(shares: dict[str, float], records: Records, link: HostLink | None) -> dict[str, float]:
+    """The same shares beside that of copies of KV to the host and back."""
+    steps = records.steps
+    copied = 0 if link is None else int(link.of_steps(steps).sum())
+    if not copied:
+        return shares
+    share = copied / float((steps["end_ns"] - steps["start_ns"]).sum())
+    found = {name: part * (1.0 - share) for name, part in shares.items()} | {"copies to and from the host": share}
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
 def extrapolated(shapes: Sequence[StepShape], cost: CostModel) -> tuple[float, str | None]:
     """Share of these shapes outside the cost model's measured domain, and the reason most often given."""
     reasons = Counter(reason for shape in shapes if (reason := cost.extrapolation(shape)) is not None)
@@ -67,8 +79,9 @@ def binding(
     cost: CostModel | None,
     duration: float | None,
     drafting: Drafting | None = None,
+    link: HostLink | None = None,
 ) -> dict[str, Any]:
-    """What binds, JSON-able.
+    """What binds, JSON-able. link: to the host, where KV is copied there and back.
 
     busy: share of the run in which an engine computed. batch: requests that run at once, mean of busy time.
     waiting: share of busy time with somebody in the queue. cause: `kv`, `sequences`, `tokens`, or `other`, of the steps
@@ -93,7 +106,7 @@ def binding(
         out["cause"] = cause_of(steps, taken * queue, engine)
     if cost is not None:
         shapes = sampled_shapes(records)
-        out["terms"] = cost_shares(shapes, cost, drafting, engine.speculation_off_above)
+        out["terms"] = _with_copies(cost_shares(shapes, cost, drafting, engine.speculation_off_above), records, link)
         out["extrapolated"], out["extrapolation"] = extrapolated(shapes, cost)
         out["outside"] = extrapolation.extrapolation(records, cost)
         if out["outside"] is not None:

@@ -135,7 +135,12 @@ def described(
                 "profile_hash": profile.hash() if profile is not None else None,
                 "profile": step_costs.described(cost, view),
                 "binding": binding(
-                    part, config, cost, duration, None if cost is None else speculation.drafting_of(view, cost)
+                    part,
+                    config,
+                    cost,
+                    duration,
+                    None if cost is None else speculation.drafting_of(view, cost),
+                    link_of(view),
                 ),
                 "speculation": speculation.described(part, view, cost),
                 "quality": quality.of_scenario(view, profile if isinstance(profile, Profile) else None),

@@ -21,6 +21,7 @@ from serving.metrics import summary
 from serving.plan import Executor, StepPlan, StepResult
 from serving.records import Records
 from serving.routing import Routing
+from sim.host_link import link_of
 from sim.profile import Profile
 from sim.replay import ReplayReport, replay
 from studies import answers, conversations, economics, front, pools, quality, senders, speculation, step_costs
@@ -285,7 +286,7 @@ def describe(
         "profile_hash": profile.hash() if profile is not None else None,
         "profile": step_costs.described(cost, first),
         "versions": versions(),
-        "binding": binding(records, config, cost, figures["duration"], drafting),
+        "binding": binding(records, config, cost, figures["duration"], drafting, link_of(first)),
         "speculation": speculation.described(records, first, cost),
         "conversations": talk,
         "transforms": list(workload.changes),

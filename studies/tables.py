@@ -236,6 +236,10 @@ def outcomes(run: Run) -> Table:
     names = ("submitted", "completed", "rejected", "timed_out", "aborted", "in_flight", "never_sent")
     rows = [(name.replace("_", " "), number(s[name])) for name in names if s[name] or name in names[:2]]
     rows += [("preemptions", number(s["preemptions"])), ("most at once", number(s["max_concurrent_requests"]))]
+    for what, there, back in (("swapped", "swap_out", "swap_in"), ("offloaded", "offload", "fetch")):
+        if s.get(f"kv_{there}_blocks"):
+            both = f"{number(s[f'kv_{there}_blocks'])} out, {number(s[f'kv_{back}_blocks'])} in"
+            rows.append((f"KV blocks {what} to the host", both))
     return Table("Requests", ("", "count"), rows, "\n".join(rejections(run)))
 
 

@@ -20,6 +20,7 @@ from scenarios.workload import Workload
 from serving.metrics import by_request
 from serving.records import Records
 from sim.cost import CostModel
+from sim.host_link import link_of
 from sim.profile import Profile
 from studies import calibrating, html, pools, report, results, tables
 from studies.binding import binding
@@ -243,7 +244,8 @@ def _explain(run: Run, scenario: Scenario, costs: Sequence[CostModel]) -> None:
     """Says what bound an execution, now that step costs are known."""
     if not scenario.pools:
         config, drafting = scenario.engine_config(), drafting_of(scenario, costs[0])
-        run.info["binding"] = binding(run.records, config, costs[0], run.summary["duration"], drafting)
+        duration, link = run.summary["duration"], link_of(scenario)
+        run.info["binding"] = binding(run.records, config, costs[0], duration, drafting, link)
         return
     before = run.info["pools"]
     found = pools.overview(scenario, run.records, "execute", costs, run.summary)
