@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from serving.metrics import PERCENTILES, SLO, by_request, describe, is_promised, meets, put
 from serving.records import Records
 from serving.request import Status
-from serving.tries import intended_ns, last_tries
+from serving.tries import finish_ns, intended_ns, last_tries
 
 MOST_GROUPS = 50
 """Tenants of a trace may be thousands: figures are of the ones that send most."""
@@ -56,7 +56,7 @@ def _groups(
     ended = records.finished & last
     duration = None
     if ended.any():
-        duration = int(records.requests["finish_ns"][ended].max() - intended_ns(records)[last].min()) / 1e9
+        duration = int(finish_ns(records)[ended].max() - intended_ns(records)[last].min()) / 1e9
     found = {}
     for code in chosen:
         mine = codes == code
