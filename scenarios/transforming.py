@@ -297,12 +297,14 @@ def _changed(name: str, before: Workload, after: Workload) -> Workload:
         return int(w.prompt_tokens.sum()), int(np.minimum(w.output_tokens, w.max_tokens).sum())
 
     (prompts, answers), (prompts_now, answers_now) = totals(before), totals(after)
-    shorter = (after.prompt_tokens != before.prompt_tokens) | (
-        np.minimum(after.output_tokens, after.max_tokens) != np.minimum(before.output_tokens, before.max_tokens)
-    )
+    changed = np.minimum(after.output_tokens, after.max_tokens) != np.minimum(before.output_tokens, before.max_tokens)
+    changed |= (after.arrival_ns != before.arrival_ns) | (after.concurrency != before.concurrency)
+    if after.segment_offset is not None:
+        pairs = zip(prompts_of(before), prompts_of(after), strict=True)
+        changed |= np.array([old.segments != new.segments for old, new in pairs])
     change = {
         "transform": name,
-        "requests_changed": int(shorter.sum()),
+        "requests_changed": int(changed.sum()),
         "prompt_tokens_saved": prompts - prompts_now,
         "output_tokens_saved": answers - answers_now,
         "prompt_tokens": prompts_now,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,30 +26,32 @@ _SUB_AGENTS, _PERSON = "sub-agents", "a person"
 _ORDER = (_PERSON, "a tool", _SUB_AGENTS, "a sub-agent's task")
 
 
-@dataclass
+@dataclass(slots=True)
 class _Known:
     """Texts that a conversation's engine has computed, as a tree: what follows a text, by content key."""
 
     tokens: dict[Hashable, int] = field(default_factory=dict)
     after: dict[Segment, _Known] = field(default_factory=dict)
 
-    def add(self, prompt: tuple[Segment, ...], answer: Hashable, answered: int) -> None:
+    def add(self, prompt: Sequence[Segment], answer: Hashable, answered: int) -> None:
         """A request with this prompt has finished. The KV of its last token was never written."""
         node = self
         for segment in prompt:
-            node.tokens[segment[0]] = max(node.tokens.get(segment[0], 0), segment[1])
-            node = node.after.setdefault(segment, _Known())
+            follows = node.after.get(segment)
+            if follows is None:
+                node.tokens[segment[0]] = max(node.tokens.get(segment[0], 0), segment[1])
+                follows = node.after[segment] = _Known()
+            node = follows
         node.tokens[answer] = max(node.tokens.get(answer, 0), answered - 1)
 
-    def beginning(self, prompt: tuple[Segment, ...]) -> int:
+    def beginning(self, prompt: Sequence[Segment]) -> int:
         """Tokens of the longest beginning of a prompt that is known."""
         node, common = self, 0
         for segment in prompt:
-            known = min(node.tokens.get(segment[0], 0), segment[1])
-            common += known
             follows = node.after.get(segment)
             if follows is None:
-                return common
+                return common + min(node.tokens.get(segment[0], 0), segment[1])
+            common += segment[1]
             node = follows
         return common
 
@@ -67,27 +68,29 @@ def described(workload: Workload, records: Records, block_size: int) -> dict[str
     if not len(follow_ups):
         return None
     n = len(workload)
-    requests = {name: column[:n] for name, column in records.requests.items()}
-    finished = requests["status"] == Status.FINISHED
-    # At one instant, what has ended is known before what is sent.
-    ends = [(int(requests["finish_ns"][i]), 0, i) for i in np.flatnonzero(finished & (workload.session >= 0)).tolist()]
-    sent = [(int(requests["arrival_ns"][i]), 1, i) for i in follow_ups[finished[follow_ups]].tolist()]
-    known: dict[int, _Known] = defaultdict(_Known)
-    session = workload.session.tolist()
+    finished = records.requests["status"][:n] == Status.FINISHED
+    finish, arrival, tokens, answered, cached = (
+        records.requests[name][:n].tolist()
+        for name in ("finish_ns", "arrival_ns", "prompt_tokens", "output_tokens", "cached_tokens")
+    )
+    session, prompt_of = workload.session.tolist(), _prompts(workload)
+    # Session by session; at one instant, what has ended is known before what is sent.
+    ends = [(session[i], finish[i], 0, i) for i in np.flatnonzero(finished & (workload.session >= 0)).tolist()]
+    sent = [(session[i], arrival[i], 1, i) for i in follow_ups[finished[follow_ups]].tolist()]
+    known, of = _Known(), -1
     rows: dict[tuple[str, str], list[int]] = {}
-    for at, is_sent, i in sorted(ends + sent):
-        prompt = workload.prompt(i)
+    for conversation, at, is_sent, i in sorted(ends + sent):
+        prompt = prompt_of(i)
+        if conversation != of:
+            known, of = _Known(), conversation
         if not is_sent:
-            known[session[i]].add(prompt, f"out:{i}", int(requests["output_tokens"][i]))
+            known.add(prompt, f"out:{i}", answered[i])
             continue
         after = _after(workload, i)
-        pause = at - int(requests["finish_ns"][_before(workload, i, after)])
+        pause = at - finish[_before(workload, i, after)]
         row = rows.setdefault((after, _bin(pause / 1e9)), [0, 0, 0, 0])
-        whole = (
-            min(known[session[i]].beginning(prompt), int(requests["prompt_tokens"][i]) - 1) // block_size * block_size
-        )
-        cached = int(requests["cached_tokens"][i])
-        for k, value in enumerate((1, int(requests["prompt_tokens"][i]), whole, min(cached, whole))):
+        whole = min(known.beginning(prompt), tokens[i] - 1) // block_size * block_size
+        for k, value in enumerate((1, tokens[i], whole, min(cached[i], whole))):
             row[k] += value
     names = ("requests", "prompt_tokens", "known", "found")
     pauses = [name for _, name in PAUSES]
@@ -98,6 +101,15 @@ def described(workload: Workload, records: Records, block_size: int) -> dict[str
         "quoted": quoted,
         "unchanged": unchanged,
     }
+
+
+def _prompts(workload: Workload) -> Callable[[int], list[Segment]]:
+    """The prompt of a request as the workload says it: a list is read several times faster than an array's elements."""
+    if workload.segment_offset is None or workload.segment_tokens is None:
+        return lambda i: list(workload.prompt(i))
+    offset, tokens, keys = workload.segment_offset.tolist(), workload.segment_tokens.tolist(), workload.segment_keys
+    segments = list(zip(keys, tokens, strict=True))
+    return lambda i: segments[offset[i] : offset[i + 1]]
 
 
 def survival(found: dict[str, Any] | None) -> float | None:

@@ -44,10 +44,13 @@ def test_every_submitted_request_ends_exactly_once(world: World) -> None:
 @given(worlds())
 def test_only_turns_behind_an_unfinished_one_are_never_sent(world: World) -> None:
     records = world.run()
-    for i in np.flatnonzero(~records.submitted).tolist():
-        before = int(world.workload.follows[i])
-        assert before >= 0
-        assert not records.finished[before]
+    waits_for: dict[int, list[int]] = {}
+    for i in np.flatnonzero(world.workload.follows >= 0).tolist():
+        waits_for.setdefault(i, []).append(int(world.workload.follows[i]))
+    for i, other in () if world.workload.joins is None else world.workload.joins.tolist():
+        waits_for.setdefault(i, []).append(other)
+    for i in range(len(world.workload)):
+        assert records.submitted[i] == all(records.finished[before] for before in waits_for.get(i, ()))
 
 
 @law(25)

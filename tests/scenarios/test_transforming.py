@@ -107,6 +107,7 @@ def test_a_name_in_the_system_prompt_is_found_in_its_own_session_only() -> None:
     assert found[1] > 480
     stable = workload(TALK, {"kind": "break_prefix", "tokens": 16, "per": "session"}, "stabilise", requests=12)
     assert stable.prompt(7)[:2] == (("sys:0", 320), ("now:s1", 16))
+    assert [change["requests_changed"] for change in stable.changes] == [12, 12]
 
 
 def test_more_is_sent_at_the_same_time() -> None:
