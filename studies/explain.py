@@ -43,6 +43,7 @@ _WORDS = {
     "preemption": "set back by preemptions",
     "transfer": "waiting for copies of KV blocks",
     "left_out": "left out of steps of others",
+    "judge": "with its answer before a judge",
 }
 _LIMITS = {
     "kv": "KV memory is full",

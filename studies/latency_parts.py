@@ -32,6 +32,7 @@ PARTS = {
     "preemption": "from the loss of its blocks until it is where it was",
     "transfer": "copies of KV blocks that its steps wait for",
     "left_out": "steps that decode others while it runs and is left out",
+    "judge": "a judge reads the whole answer before its client sees any of it",
 }
 """What the parts are, in words; in the order in which they happen first."""
 
@@ -161,6 +162,8 @@ def latency_parts(
     _decodes(records, rows, divided, ended, after)
     lost.add(records, ended, before, after)
     _rest(records, ended, before, after)
+    if records.judged_ns is not None:
+        _judged(records, records.judged_ns, before, after)
     return LatencyParts(before, after, divided.shared_by)
 
 
@@ -178,6 +181,15 @@ def _ahead(records: Records, ended: NDArray[np.bool_], before: dict[str, Ints]) 
         before["retry"][ended] = (r["arrival_ns"] - first)[ended]
     before["front_end"][ended] = (np.minimum(ready, scheduled) - r["arrival_ns"])[ended]
     before["queue"][ended] = np.maximum(scheduled - ready, 0)[ended]
+
+
+def _judged(records: Records, judged_ns: Ints, before: dict[str, Ints], after: dict[str, Ints]) -> None:
+    """Of an answer that was judged the client sees nothing before it was read: all of its latency comes before its first token."""
+    read = (judged_ns >= 0) & (records.requests["status"] == Status.FINISHED)
+    for name in PARTS:
+        before[name][read] += after[name][read]
+        after[name][read] = 0
+    before["judge"][read] = (judged_ns - records.requests["finish_ns"])[read]
 
 
 def _logged_rows(
