@@ -150,9 +150,10 @@ def each_once(
     cost: Callable[[int, int], float], query: NDArray[np.int64], context: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     """`cost(query, context)` of each chunk, `(chunks,)`; equal chunks are asked for once."""
-    pairs, which = np.unique(np.column_stack([query, context]), axis=0, return_inverse=True)
-    found = np.array([cost(q, c) for q, c in pairs.tolist()], dtype=np.float64)
-    return found[which.ravel()] if len(found) else np.zeros(len(query))
+    beyond = int(query.max(initial=0)) + 1
+    pairs, which = np.unique(context * beyond + query, return_inverse=True)
+    found = np.array([cost(pair % beyond, pair // beyond) for pair in pairs.tolist()], dtype=np.float64)
+    return found[which]
 
 
 def room(index: int) -> int:
