@@ -81,7 +81,9 @@ ReplicaRouter = Annotated[
 
 
 class Judge(Section):
-    """Who reads an answer before its client does, and sends the request on to the next model if it is not good enough.
+    """Who reads an answer before its client does, and sends the request on to the next model if it is not good enough. Two models err
+    independently of each other, once the difficulty is given. A client loses no patience while an answer is read, and its
+    patience begins anew with the next model.
 
     Args:
         latency: what that takes. usd: what it costs, an answer.

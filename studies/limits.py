@@ -7,6 +7,7 @@ NOT_MODELLED = (
     "preemption by swapping, KV offloading to host memory",
     "LoRA adapters, multimodal inputs, sampling parameters, structured (grammar-guided) output, pooling models",
     "MLA, sliding-window and hybrid attention (a model that needs them is refused)",
+    "clients that lose patience while a judge reads an answer; models that err on the same requests beyond their difficulty",
     "clock and power throttling, other load on the machine, failures",
 )
 
