@@ -24,31 +24,31 @@ def capacity(pools: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def pools_table(run: Run) -> Table:
-    """What each pool did."""
+    """What each pool did; below, what it is."""
     duration = run.summary["duration"]
-    rows = []
+    rows, notes = [], []
     for pool in run.info["pools"]:
-        devices = pool["engine"]["tensor_parallel_size"]
-        hardware = pool["hardware"] or run.info.get("device") or DASH
+        cached = pool["kv_cache_hit_percent"]
         rows.append(
             (
                 pool["name"],
-                pool["model"],
-                f"{pool['replicas']} x {devices if devices > 1 else ''}{hardware}".replace("  ", " "),
                 number(pool["requests"]),
                 f"{number(pool['output_tokens'] / duration if duration else None)} /s",
                 percent(pool["binding"].get("busy")),
-                percent(pool["kv_cache_hit_percent"] / 100 if pool["kv_cache_hit_percent"] is not None else None),
+                percent(None if cached is None else cached / 100),
                 number(pool["usd_per_hour"] * pool["replicas"]),
                 percent(pool.get("expected_quality")),
             )
         )
-    head = ("pool", "model", "replicas", "requests", "tokens", "busy", "cached", "USD/h", "quality")
-    notes = [
-        f"{pool['name']}: quality {pool['curve_source']}"
-        for pool in run.info["pools"]
-        if pool["curve_source"] is not None
-    ]
+        devices = pool["engine"]["tensor_parallel_size"]
+        hardware = pool["hardware"] or run.info.get("device") or DASH
+        hardware = f"{devices} x {hardware}" if devices > 1 else hardware
+        replicas = (
+            f"{pool['replicas']} replicas, each on {hardware}" if pool["replicas"] > 1 else f"one replica on {hardware}"
+        )
+        quality = f"; quality {pool['curve_source']}" if pool["curve_source"] is not None else ""
+        notes.append(f"{pool['name']}: {pool['model']}, {replicas}{quality}")
+    head = ("pool", "requests", "tokens", "busy", "cached", "USD/h", "quality")
     return Table("Pools", head, rows, "\n".join(notes))
 
 
