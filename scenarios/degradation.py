@@ -40,7 +40,7 @@ class RungSpec(Section):
 
     @model_validator(mode="after")
     def _agrees(self) -> RungSpec:
-        given = [name for name in EFFECTS if getattr(self, name) not in (None, False)]
+        given = self._given
         if len(given) != 1:
             found = f"found {' and '.join(given)}" if given else "found none of them"
             raise misplaced(
@@ -63,9 +63,13 @@ class RungSpec(Section):
         return self
 
     @property
+    def _given(self) -> list[str]:
+        return [name for name in EFFECTS if (value := getattr(self, name)) is not None and value is not False]
+
+    @property
     def does(self) -> str:
         """One of `serving.degradation.EFFECTS`."""
-        return next(name for name in EFFECTS if getattr(self, name) not in (None, False))
+        return self._given[0]
 
     @property
     def on(self) -> float:
