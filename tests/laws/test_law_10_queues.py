@@ -54,10 +54,10 @@ class Queue:
     mean: float
     square: float
 
-    def drawn(self, seed: int, load: float) -> Workload:
+    def drawn(self, seed: int, load: float, n: int = REQUESTS) -> Workload:
         rng = np.random.default_rng(seed)
-        arrivals = Poisson.model_validate({"process": "poisson", "rate": load / self.mean}).draw(REQUESTS, rng)
-        prompts, answers = self.prompts(rng, REQUESTS), self.answers(rng, REQUESTS)
+        arrivals = Poisson.model_validate({"process": "poisson", "rate": load / self.mean}).draw(n, rng)
+        prompts, answers = self.prompts(rng, n), self.answers(rng, n)
         lengths = {"prompt_tokens": prompts, "output_tokens": answers, "max_tokens": answers}
         return replace(alone(1, 1, *arrivals.tolist()), **lengths)
 
@@ -110,8 +110,9 @@ QUEUES = {
     "M/G/1, two kinds": Queue(PER_TOKEN, _two_kinds, always(1), 950 * TOKEN, (0.9 * 500**2 + 0.1 * 5000**2) * TOKEN**2),
 }
 LOADS = (0.4, 0.7)
+CASES = [(name, load) for name in QUEUES for load in LOADS if load == 0.7 or name.startswith(("M/D/1", "M/M/1"))]
 
-CHECKS = 2 * len(QUEUES) * len(LOADS) + len(LOADS) + 3
+CHECKS = 2 * len(CASES) + len(LOADS) + 3
 LEVEL = 1 - 0.05 / CHECKS
 """Of each interval, so that theory lies in all of them at once with 95 % (Bonferroni)."""
 
@@ -123,8 +124,7 @@ def assert_agrees(theory: float, samples: list[float]) -> None:
     assert np.mean(samples) == pytest.approx(theory, abs=half)
 
 
-@pytest.mark.parametrize("load", LOADS)
-@pytest.mark.parametrize("name", QUEUES)
+@pytest.mark.parametrize(("name", "load"), CASES)
 def test_waits_are_what_pollaczek_and_khinchine_say(name: str, load: float) -> None:
     queue, runs = QUEUES[name], runs_of(name, load)
     assert_agrees(load / queue.mean * queue.square / (2 * (1 - load)), [w.mean() for w in runs])
@@ -142,8 +142,8 @@ def test_those_of_better_rank_wait_less_as_cobham_says() -> None:
     queue, load, shares = QUEUES["M/D/1"], 0.7, (0.2, 0.3, 0.5)
     samples: list[list[float]] = [[], [], []]
     for seed in range(RUNS // 2):
-        ranks = np.random.default_rng(1000 + seed).choice(3, REQUESTS, p=shares)
-        workload = replace(queue.drawn(seed, load), priority=ranks)
+        ranks = np.random.default_rng(1000 + seed).choice(3, REQUESTS // 2, p=shares)
+        workload = replace(queue.drawn(seed, load, REQUESTS // 2), priority=ranks)
         waits = waited(replace(ENGINE, policy="priority"), workload, queue.cost)
         for rank in range(3):
             samples[rank].append(float(waits[ranks[WARM_UP:] == rank].mean()))
