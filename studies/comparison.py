@@ -31,6 +31,7 @@ ROWS = (
     "completed",
     "rejected",
     "preemptions",
+    "expected_quality",
     "usd_per_1m_output_tokens",
 )
 

@@ -15,6 +15,7 @@ from serving.metrics import by_request
 from serving.records import Records
 from serving.request import Cause, Status
 from serving.rows import Rows, rows_of
+from serving.tries import answered
 from studies.binding import cause_of
 from studies.latency_parts import PARTS, LatencyParts, StepParts, divide_steps, latency_parts
 from studies.results import Run
@@ -246,7 +247,7 @@ class Explanation:
 
     def tail_table(self) -> Table:
         """Parts of the time to first token: mean of all, and of the slowest."""
-        done = self.records.finished & (self.records.requests["first_token_ns"] >= 0)
+        done = answered(self.records) & (self.records.requests["first_token_ns"] >= 0)
         slow = self.tail()
         rows = []
         for name, ns in self.parts.before.items():
@@ -263,7 +264,7 @@ class Explanation:
         if not len(slow):
             return "No request finished, so none was slow."
         total = self.parts.ttft()
-        done = self.records.finished & (self.records.requests["first_token_ns"] >= 0)
+        done = answered(self.records) & (self.records.requests["first_token_ns"] >= 0)
         shares = sorted(((int(ns[slow].sum()), name) for name, ns in self.parts.before.items()), reverse=True)
         ns, name = shares[0]
         whole = int(total[slow].sum())
