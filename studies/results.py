@@ -407,6 +407,7 @@ def document(run: Run) -> dict[str, Any]:
         "binding",
     )
     ran = {name: run.info.get(name) for name in names}
+    ran |= {name: run.info[name] for name in ("pools", "router_options", "judge") if name in run.info}
     return {**about, **run.summary, "run": ran, "not_modelled": list(NOT_MODELLED)}
 
 
