@@ -54,12 +54,15 @@ class BlockHashes:
 
 
 class BlockPool:
-    """`usable` blocks with ids 1..usable (id 0 is the null block, never handed out).
+    """`usable` blocks with ids 1..usable (id 0 is the null block, never handed out). None is ever stranded: a text may lie in
+    any of them.
 
     Args:
         tier: where evicted blocks go, if anywhere. A hit there is a negative number: -1 for the first block of the text.
         pinned: `(content key, tokens)`: whole blocks of these texts at the start of a prompt leave the free queue for good.
     """
+
+    stranded_blocks = 0
 
     def __init__(
         self,

@@ -30,6 +30,11 @@ class ContiguousPool:
         """Blocks of the widest hole."""
         return max((width for _, width in self.holes), default=0)
 
+    @property
+    def stranded_blocks(self) -> int:
+        """Free blocks outside of it."""
+        return self.free_blocks - self.largest_hole
+
     def find_prefix(self, request: Request) -> list[int]:
         """Nothing: there is no cache."""
         return []

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from serving.config import EngineConfig
 from serving.deliveries import token_times
 from serving.economics import KEYS, Account, Tariff, account_of
+from serving.fragmentation import external_percent, internal_percent
 from serving.records import DRAFT_COLUMNS, MOVE_COLUMNS, Records
 from serving.request import Status
 from serving.tries import answered, finish_ns, first_token_ns, intended_ns, last_tries
@@ -387,6 +388,9 @@ def _memory(out: dict[str, Any], refused: dict[str, str], records: Records, engi
         if records.finished.any():
             mean = float((r["prompt_tokens"] + r["output_tokens"])[records.finished].mean())
             requests = engine.usable_blocks // math.ceil(mean / engine.block_size)
+        if not engine.enable_prefix_caching:  # else tokens belong to several requests at once
+            for name, of in (("internal", internal_percent), ("external", external_percent)):
+                put(out, refused, f"kv_{name}_fragmentation_percent", of(records, engine), "no KV memory is known")
     put(out, refused, "kv_capacity_tokens", tokens, "the engine's settings are not known")
     put(out, refused, "kv_capacity_requests", requests, "no request finished, so there is no mean length")
 

@@ -74,6 +74,7 @@ class StepPlan:
     A plan without rows is an empty step: nothing to run. `preempted` is in the order in which blocks were lost. `propose`:
     drafts that are wanted, for its next step, of every row that samples. `moves`: blocks of KV that are copied to the host and
     back before anything is computed, one after another in this order; an empty step leaves them to the next one.
+    `stranded_blocks`: free ones outside the widest hole, where KV memory is contiguous.
     """
 
     step: int
@@ -86,6 +87,7 @@ class StepPlan:
     free_blocks: int = 0
     propose: int = 0
     moves: Sequence[Move] = ()
+    stranded_blocks: int = 0
 
     def started(self, now: int) -> None:
         """The step begins: those that it admits for the first time are scheduled now."""

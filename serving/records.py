@@ -170,6 +170,7 @@ class StepLog:
         self.drafted = array("q")
         self.drafts = array("q")
         self.moved = array("q")  # of each step with moves, its number and MOVE_COLUMNS
+        self.stranded = array("q")  # of each step with any, its number and free blocks outside the widest hole
         self.rows = RowLog(self.aborted, speculates)
         self.spilled = {name: array("q") for name in ("end_ns", "kv_blocks", "visible")}
 
@@ -193,6 +194,8 @@ class StepLog:
         for request in plan.preempted:
             self.preempted.extend((plan.step, request.index))
         self.rows.add(plan)
+        if plan.stranded_blocks:
+            self.stranded.extend((plan.step, plan.stranded_blocks))
         if plan.moves:
             self.moved.extend((plan.step, *moved_blocks(plan.moves)))
         if self.speculates and result is not None:
@@ -291,6 +294,8 @@ class Records:
     info: how it was run (way, clock, seed, versions, ...), JSON-able.
     class_slo: limits in seconds of each class, `{ttft, tpot, e2e}`; None where those of the scenario hold.
     tenants, classes: names behind the codes; tenant, session, service_class: int64 `(n,)` per request, -1 for none.
+    stranded: int64 `(steps, 3)`: replica, step, and the free blocks outside the widest hole where KV memory is contiguous and
+        there were any. (Result folders keep what follows from it, not this.)
     judged_ns: when a judge had read the answer of each row, which its client does not see before; -1 where nobody did. None without
         a judge.
     first_tries: of the rows of requests, the first so many are first tries; those after them, as many again for each further
@@ -314,6 +319,7 @@ class Records:
     class_slo: tuple[Mapping[str, float | None] | None, ...] = ()
     chunks: Column = field(default_factory=lambda: np.empty((0, len(CHUNK_COLUMNS)), dtype=np.int64))
     judged_ns: Column | None = None
+    stranded: Column = field(default_factory=lambda: np.empty((0, 3), dtype=np.int64))
 
     @property
     def submitted(self) -> NDArray[np.bool_]:
@@ -365,4 +371,5 @@ def gather(
         classes=classes,
         first_tries=first_tries,
         chunks=np.concatenate([log.chunks() for log in logs]),
+        stranded=events("stranded"),
     )

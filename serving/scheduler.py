@@ -167,6 +167,7 @@ class Scheduler:
             free_blocks=self.pool.free_blocks,
             propose=self.speculation.wanted(len(self.running)),
             moves=self.host.take_moves() if self.scheduled else (),
+            stranded_blocks=self.pool.stranded_blocks,
         )
         for row in self.scheduled:
             self._count_as_computed(row, plan.propose)
