@@ -131,6 +131,9 @@ def throughput(run: Run) -> Table:
             ("goodput", f"{number(s['request_goodput'])} /s"),
             ("good fraction", percent(s["good_request_fraction"])),
         ]
+    for key in ("kv_internal_fragmentation_percent", "kv_external_fragmentation_percent"):
+        if s.get(key) is not None:
+            rows.append((LABELS[key].removesuffix(" (%)"), f"{s[key]:.1f} %"))
     if s["kv_cache_hit_percent"] is not None:
         rows.append(("prefix cache hits", f"{s['kv_cache_hit_percent']:.1f} %"))
     return Table("Throughput", ("", "value"), rows)
@@ -275,7 +278,7 @@ def binds(run: Run) -> Table:
 
 def every(run: Run) -> list[Table]:
     """All tables of a run, KV capacity first."""
-    from studies import conversations, economics, pool_tables, senders  # which are made of this file's tables
+    from studies import conversations, economics, given_up, pool_tables, senders  # which are made of this file's tables
 
     percentiles = run.info.get("percentiles", (50, 90, 95, 99))
     held = [objectives(run)] if run.info.get("objectives") else []
@@ -288,6 +291,7 @@ def every(run: Run) -> list[Table]:
         throughput(run),
         *pool_tables.tables_of(run),
         *senders.tables_of(run),
+        *given_up.tables_of(run),
         *drafts,
         *lost,
         *conversations.tables_of(run),
@@ -311,7 +315,7 @@ def heading(run: Run) -> str:
 def about(run: Run) -> list[str]:
     """What a reader must know beside the heading: what was sent (a trace rewritten, or requests drawn), what is set otherwise
     than the scenario says, what was overridden."""
-    from studies import senders
+    from studies import computed, senders
 
     lines = [f"workload: {run.info['workload']}"] if run.info.get("workload") else []
     preset = PRESETS.get(str(run.info.get("preset")))
@@ -321,6 +325,7 @@ def about(run: Run) -> list[str]:
     lines += [said] if (said := senders.sentence(run)) else []
     costs = step_costs.sentence(run.info.get("profile"))
     lines += [costs] if costs else []
+    lines += computed.sentences(run.info)
     if run.info.get("set"):
         lines.append("set: " + ", ".join(run.info["set"]))
     return lines
@@ -331,6 +336,8 @@ LABELS = {
     "kv_capacity_tokens": "KV capacity (tokens)",
     "kv_capacity_requests": "KV capacity (mean conversations)",
     "kv_cache_hit_percent": "prefix cache hits (%)",
+    "kv_internal_fragmentation_percent": "owned KV slots without a token (%)",
+    "kv_external_fragmentation_percent": "free KV blocks outside the widest hole (%)",
     "request_goodput": "goodput (1/s)",
     "good_request_fraction": "good fraction",
     "usd_per_1m_output_tokens": "USD per 1M output tokens",

@@ -5,6 +5,7 @@ import pytest
 from scenarios import InputError, Scenario
 from studies.calibrating import measured
 from studies.run import backend, execute, replayed
+from studies.tables import about
 from studies.validation import validate
 
 pytest.importorskip("torch", reason="executions need the extra gpu")
@@ -39,6 +40,10 @@ def test_small_precisions_are_executed_and_replayed(dtype: str, kv: str) -> None
         assert dtype in info["linear"]
         assert "float32" in info["output_head"] or "bfloat16" in info["output_head"]
     assert ("kv" in info) == (kv != "auto")
+    said = [line for line in about(run) if line.startswith("computed on")]
+    assert len(said) == 1
+    assert str(info["linear"]) in said[0]
+    assert f"KV {info['kv_dtype']}" in said[0]
 
 
 def test_a_prediction_from_a_profile_of_that_precision_decides_as_the_run_did() -> None:
