@@ -63,7 +63,8 @@ class Engine(Section):
         max_model_len: window; if not given, the model's own, or what the KV memory holds where that is less.
         num_gpu_blocks: KV blocks as engines report them, null block included; if not given, what memory holds.
         gpu_memory_utilization: share of the device's memory that the engine takes.
-        dtype: precision of weights (below two bytes, activations stay in bfloat16); `auto` is bfloat16.
+        dtype: precision of weights (below two bytes, activations stay in bfloat16); `auto` is bfloat16. An execution on a CPU has
+            float32, bfloat16, int8 and int4, and of kv_cache_dtype float32, bfloat16, int8 and fp8.
         kv_cache_dtype: `auto` is that of the activations.
         async_scheduling: a step is decided while the one before it runs. Off on CPUs and with n-gram speculation whatever is
             said here, as in vLLM.
