@@ -116,11 +116,13 @@ class Degradation(Section):
         watch: the pool whose replicas the signals are read from; all if not given.
     """
 
-    ladder: Annotated[tuple[RungSpec, ...], Field(strict=False, min_length=1)]
+    ladder: Annotated[tuple[RungSpec, ...], Field(strict=False)]
     watch: str | None = None
 
     @model_validator(mode="after")
     def _in_order(self) -> Degradation:
+        if not self.ladder:
+            raise misplaced("has no rungs; give one, or leave degradation out", "ladder")
         for i, (lower, rung) in enumerate(zip(self.ladder, self.ladder[1:], strict=False), 1):
             if EFFECTS.index(rung.does) < EFFECTS.index(lower.does):
                 raise misplaced(

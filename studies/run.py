@@ -24,7 +24,18 @@ from serving.routing import Routing
 from sim.host_link import link_of
 from sim.profile import Profile
 from sim.replay import ReplayReport, replay
-from studies import answers, conversations, economics, front, pools, quality, senders, speculation, step_costs
+from studies import (
+    answers,
+    conversations,
+    economics,
+    front,
+    given_up,
+    pools,
+    quality,
+    senders,
+    speculation,
+    step_costs,
+)
 from studies.binding import binding
 from studies.pools import Costs
 from studies.results import Run
@@ -270,7 +281,7 @@ def describe(
         "resolved": [f"async_scheduling: off, since {why_synchronous}"] if why_synchronous else [],
         "slo": {"ttft": slo.ttft, "tpot": slo.tpot, "e2e": slo.e2e},
         "front": front.described(scenario),
-        "ladder": records.info.get("ladder", []),
+        "given_up": given_up.described(scenario, workload, records),
         "objectives": [
             {
                 "objective": str(objective),
