@@ -352,7 +352,8 @@ class Deployment:
 
     def _judge(self, request: Request, now: int) -> bool:
         """A judge reads the answer before its client does, unless there is no larger model to ask. What it rejects is sent on."""
-        assert self.escalation is not None and self.judged_ns is not None
+        assert self.escalation is not None
+        assert self.judged_ns is not None
         assert isinstance(self.router, Cascade)
         pool = self.homes_of.pop(request.index)
         larger = self.router.after(request, pool)
