@@ -98,8 +98,8 @@ def tables_of(run: Run) -> list[Table]:
         ("per 1M input tokens", number(s["usd_per_1m_input_tokens"])),
         ("per 1M cached input tokens", number(s["usd_per_1m_cached_input_tokens"])),
         ("per 1M output tokens", number(s["usd_per_1m_output_tokens"])),
-        ("one more: per 1M input tokens", number(s["usd_marginal_per_1m_input_tokens"])),
-        ("one more: per 1M output tokens", number(s["usd_marginal_per_1m_output_tokens"])),
+        ("marginal, per 1M input tokens", number(s["usd_marginal_per_1m_input_tokens"])),
+        ("marginal, per 1M output tokens", number(s["usd_marginal_per_1m_output_tokens"])),
         ("per 1M tokens, idle time included", number(s["usd_per_1m_total_tokens"])),
         ("per request, idle time included", number(s["usd_per_request"])),
     ]
@@ -121,7 +121,7 @@ def tables_of(run: Run) -> list[Table]:
         "cost terms": "Steps are split by their cost terms: weights and host time by sequence, dense work by token, attention by context",
         "tokens": "Nobody knows what these steps are made of: they are split by token",
     }[found["attribution"]]
-    note = f"{split}. Per token without idle time; one more: without weights and host time that others needed anyway."
+    note = f"{split}. Per token without idle time; marginal: without weights and host time that others needed anyway."
     tables = [Table("Economics", ("", "USD"), rows, note)]
     for title, name in (("Cost by class", "by_class"), ("Cost by tenant", "by_tenant")):
         if groups := found.get(name):

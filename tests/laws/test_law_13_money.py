@@ -42,7 +42,7 @@ def check(account: Account, replicas: int) -> None:
 
 
 @law(60)
-@given(worlds(horizons=True), st.booleans())
+@given(worlds(horizons=True, gated=True), st.booleans())
 def test_charges_and_idle_time_are_the_whole_time(world: World, known: bool) -> None:
     records = world.run()
     if records.finished.any():
@@ -110,7 +110,7 @@ def split_step_by_step(records: Records, split: Splits) -> NDArray[np.float64]:
 
 
 @law(60)
-@given(worlds(horizons=True))
+@given(worlds(horizons=True, gated=True))
 def test_charges_are_those_of_every_step_split_by_its_terms(world: World) -> None:
     records = world.run()
     charges = charge(records, (roofline(),) * world.replicas)

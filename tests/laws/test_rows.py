@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sim.replay
-from scenarios.workload import Workload
 from serving.config import EngineConfig
 from serving.plan import StepPlan
 from serving.records import Records
@@ -25,7 +24,7 @@ Seen = dict[tuple[int, int], list[tuple[int, int, int]]]
 """By replica and step: request, tokens and context of each row."""
 
 
-def seen_by_replay(records: Records, workload: Workload, engine: EngineConfig) -> Seen:
+def seen_by_replay(records: Records, world: World) -> Seen:
     """Rows of every step, as a replay decides them."""
     seen: Seen = defaultdict(list)
     number = -1
@@ -46,7 +45,8 @@ def seen_by_replay(records: Records, workload: Workload, engine: EngineConfig) -
     replicas = np.unique(records.steps["replica"]).tolist()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sim.replay, "Scheduler", Watched)
-        assert sim.replay.replay(records, workload, engine).first_difference is None
+        report = sim.replay.replay(records, world.workload, world.engine, front=world.front)
+        assert report.first_difference is None
     return seen
 
 
@@ -64,27 +64,27 @@ def found(records: Records) -> tuple[Seen, Seen]:
 
 
 def check(records: Records, world: World) -> None:
-    seen = seen_by_replay(records, world.workload, world.engine)
+    seen = seen_by_replay(records, world)
     by_step, by_request = found(records)
     for key, rows in by_step.items():
         assert rows == seen[key], key
         assert by_request[key] == rows, key
 
 
-@law(150)
-@given(worlds(horizons=True))
+@law(200)
+@given(worlds(horizons=True, gated=True))
 def test_rows_of_a_simulated_run(world: World) -> None:
     check(world.run(), world)
 
 
-@law(80)
-@given(worlds(horizons=True), st.integers(0, 1000))
+@law(120)
+@given(worlds(horizons=True, gated=True), st.integers(0, 1000))
 def test_rows_of_a_run_with_other_durations(world: World, seed: int) -> None:
     check(live(world, seed), world)
 
 
-@law(80)
-@given(worlds(horizons=True))
+@law(120)
+@given(worlds(horizons=True, gated=True))
 def test_rows_are_logged_alike_by_all_replicas(world: World) -> None:
     """Leaps, single steps, and the readable scheduler."""
     whole = world.run()
@@ -93,7 +93,7 @@ def test_rows_are_logged_alike_by_all_replicas(world: World) -> None:
 
 
 @law(60)
-@given(worlds(horizons=True))
+@given(worlds(horizons=True, gated=True))
 def test_rows_add_up_to_the_steps(world: World) -> None:
     records = world.run()
     rows, steps = rows_of(records), records.steps
