@@ -52,7 +52,8 @@ def test_nothing_ends_behind_the_horizon(world: World) -> None:
 def test_next_turn_is_sent_a_pause_after_the_answer(world: World) -> None:
     records, w = world.run(), world.workload
     for i in np.flatnonzero(records.submitted & (w.follows >= 0)).tolist():
-        finish = records.requests["finish_ns"][w.follows[i]]
+        awaited = [w.follows[i]] if w.joins is None else [w.follows[i], *w.joins[w.joins[:, 0] == i, 1]]
+        finish = records.requests["finish_ns"][awaited].max()
         assert records.requests["arrival_ns"][i] == finish + w.think_ns[i]
 
 
