@@ -15,6 +15,7 @@ from calibration import validate as judged
 from calibration.calibrate import Calibration
 from calibration.measure import Grid
 from scenarios.errors import InputError
+from scenarios.models import BYTES
 from scenarios.schema import Scenario
 from scenarios.workload import Workload
 from serving.metrics import by_request
@@ -357,13 +358,15 @@ def _same_kind(profile: Profile, engine: dict[str, object]) -> None:
     """A profile says something only of runs of the kind that it was measured in.
 
     Raises:
-        InputError: it was measured on another device, by another clock, with other threads, or in another precision.
+        InputError: it was measured on another device, by another clock, with other threads, or in another precision of a byte or less
+            (of wider ones a CPU takes what it multiplies).
     """
     source = profile.source
     measured = {"device": source.device, "clock": source.clock, "threads": source.threads}
     measured |= {"dtype": profile.dtype, "kv_dtype": profile.kv_dtype}
     for name, value in measured.items():
-        if value != engine[name]:
+        wide = name in ("dtype", "kv_dtype") and all(BYTES.get(str(p), 2.0) >= 2 for p in (value, engine[name]))
+        if value != engine[name] and not wide:
             raise InputError(
                 f"profile {profile.name}: {name}: measured with {value}, but this run has {engine[name]}; "
                 f"leave --profile out to measure now"
