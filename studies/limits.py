@@ -4,14 +4,14 @@ NOT_MODELLED = (
     "tokenisation, detokenisation and the network between client and engine",
     "pipeline and expert parallelism; prefill and decode on separate machines",
     "host time that asynchronous scheduling hides: it changes when a step is decided, not what a step costs",
-    "preemption by swapping, KV offloading to host memory",
+    "copies of KV to the host that overlap with computing; tiers of the prefix cache beyond host memory",
     "LoRA adapters, multimodal inputs, sampling parameters, structured (grammar-guided) output, pooling models",
     "MLA, sliding-window and hybrid attention (a model that needs them is refused)",
     "clients that lose patience while a judge reads an answer; models that err on the same requests beyond their difficulty",
     "clock and power throttling, other load on the machine, failures",
 )
 
-BRIEFLY = "tokenisation, network, pipeline and expert parallelism, offloading, failures"
+BRIEFLY = "tokenisation, network, pipeline and expert parallelism, failures"
 """The first things to think of, where one line must do."""
 
 BEYOND = (
