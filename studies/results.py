@@ -405,6 +405,7 @@ def document(run: Run) -> dict[str, Any]:
         "workload",
         "objectives",
         "binding",
+        "economics",
     )
     ran = {name: run.info.get(name) for name in names}
     ran |= {name: run.info[name] for name in ("pools", "router_options", "judge") if name in run.info}

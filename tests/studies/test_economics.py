@@ -123,6 +123,7 @@ def test_a_saved_run_keeps_rows_and_bill(tmp_path: Path) -> None:
     usd = pq.read_table(folder / "requests.parquet")["usd"].to_numpy()
     document = json.loads((folder / "result.json").read_text())
     assert usd.sum() + document["usd_idle"] == pytest.approx(document["usd_total"])
+    assert [group["name"] for group in document["run"]["economics"]["by_tenant"]] == ["chat", "batch"]
 
 
 def test_a_result_of_before_rows_were_logged_is_read(tmp_path: Path) -> None:
