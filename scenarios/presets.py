@@ -10,8 +10,11 @@
 
 (*) That version works a step ahead on GPUs as well; here it does so where a scenario says `async_scheduling: true`.
 
-Not modelled: SGLang's and TensorRT-LLM's one wasted step of a request that has just ended, SGLang's look-ahead at prompts of
-one batch that share text, and that an answer's text can be hit only once it is complete (SGLang).
+SGLang's order is `fcfs` unless it is launched with `--schedule-policy lpm`, which is `policy: longest_prefix`, look-ahead at prompts
+that share text included; `--enable-mixed-chunk` is `batching: chunked`.
+
+Not modelled: SGLang's and TensorRT-LLM's one wasted step of a request that has just ended, and that an answer's text can be hit
+only once it is complete, and a prompt's once its chunk has run (SGLang).
 """
 
 from __future__ import annotations

@@ -35,6 +35,12 @@ CLOSED = OPEN.replace(
 )
 POLICIES = [
     "engine.policy=priority",
+    "engine.policy=longest_prefix",
+    "engine.policy=fair",
+    "engine.batching=decode_first",
+    "engine.kv_allocation=contiguous",
+    "engine=sglang",
+    "workload.predictor={kind: noisy_oracle, cv: 1}",
     "engine.batching=static",
     "engine.batching=prefill_first",
     "engine.enable_prefix_caching=false",
