@@ -15,9 +15,8 @@ from collections.abc import Callable, Generator, Hashable, Sequence
 from functools import partial
 
 import numpy as np
-import simpy
 from numpy.typing import NDArray
-from simpy.events import NORMAL, Event, EventPriority
+from simpy.events import NORMAL, Event
 
 from scenarios.client_behaviour import Retries
 from scenarios.clients import Clients, Sends
@@ -33,11 +32,7 @@ from sim.escalation import Escalation
 from sim.front import REFUSED, Front, answer_cut_short, degrade, requote
 from sim.pool import Pool
 from sim.replica import AnyReplica
-
-END_OF_TIME = 1 << 62
-# At one instant, after arrivals (SimPy's NORMAL is 1); step ends in the order of the replicas' numbers.
-_STEP_END = 2
-_TIME_OUT, _REACTION, _STEP_START = (EventPriority((1 << 30) + k) for k in range(3))
+from sim.step_events import END_OF_TIME, REACTION, TIME_OUT, StepEvents
 
 
 class Deployment:
@@ -63,9 +58,9 @@ class Deployment:
         self.requests = requests
         self.router = router
         self.horizon_ns = horizon_ns
-        self.env = simpy.Environment(initial_time=0)
+        self.events = StepEvents()
+        self.env = self.events.env
         self.replicas: list[AnyReplica] = []
-        self.starting: set[AnyReplica] = set()  # at the end of this instant
         self.clients = Clients(workload)
         self.front = front
         self.plain = front.plain
@@ -177,7 +172,7 @@ class Deployment:
         else:
             ready = self.front_end.take(request, now)
             self.inside[request.index] = request
-            self._after(ready - now, NORMAL, partial(self._leave_front_end, request, ready))
+            self.events.after(ready - now, NORMAL, partial(self._leave_front_end, request, ready))
 
     def _leave_front_end(self, request: Request, now: int) -> None:
         if self.inside.pop(request.index, None) is not None:  # else its client has left meanwhile
@@ -255,14 +250,14 @@ class Deployment:
         chosen.advance(now)
         if self.observed:
             if chosen.ends is None:
-                self._start_later(chosen)
+                self.events.start_later(chosen)
             else:
                 self._interrupt(chosen, now)
             if self.front.times_out:
                 self.held[request.index] = chosen
                 limit = self.front.queue_timeout_ns
                 if limit is not None:
-                    self._after(limit, _TIME_OUT, partial(self._queue_times_out, request, now + limit))
+                    self.events.after(limit, TIME_OUT, partial(self._queue_times_out, request, now + limit))
         if self.escalation is not None:
             self.homes_of[request.index] = chosen.pool
         chosen.submit(request, now)
@@ -270,7 +265,7 @@ class Deployment:
     def _interrupt(self, replica: AnyReplica, now: int) -> None:
         """What is decided next must know of something new: a leap ends with the step that runs now."""
         if self.observed and replica.ends is not None and replica.cut(now):
-            self._end_later(replica)
+            self.events.end_later(replica)
 
     # -- ends without an answer ----------------------------------------------------------------------------------------
 
@@ -296,7 +291,7 @@ class Deployment:
             (patience.answer_ns, self._client_leaves),
         ):
             if limit is not None:
-                self._after(limit, _TIME_OUT, partial(check, request, now + limit))
+                self.events.after(limit, TIME_OUT, partial(check, request, now + limit))
 
     def _client_sees_nothing(self, request: Request, now: int) -> None:
         if not 0 <= request.first_token_ns <= now:
@@ -327,9 +322,9 @@ class Deployment:
         if replica.ends is not None and replica.cut(now):
             if replica.ends == now:
                 replica.complete()
-                self._start_later(replica)
+                self.events.start_later(replica)
             else:
-                self._end_later(replica)
+                self.events.end_later(replica)
 
     def _unanswered(self, request: Request, now: int, refused: bool) -> None:
         """Its client tries again, or does without."""
@@ -361,57 +356,16 @@ class Deployment:
             return False
         row, at = request.index % len(self.workload), now + self.escalation.latency_ns
         self.judged_ns[request.index] = at
-        priority = NORMAL if at > now else _REACTION
+        priority = NORMAL if at > now else REACTION
         if self.escalation.rejected[pool, row]:
             self.router.escalate(request, pool)
-            self._after(at - now, priority, partial(self.send, request.index + len(self.workload), at))
+            self.events.after(at - now, priority, partial(self.send, request.index + len(self.workload), at))
         else:
-            self._after(at - now, priority, partial(self._answer, row, at))
+            self.events.after(at - now, priority, partial(self._answer, row, at))
         return True
 
     def _send_later(self, sends: Sends) -> None:
         for i, at in sends:
             delay = at - int(self.env.now)
             # A reaction without a pause belongs to the instant of the step end that caused it, before any step starts.
-            self._after(delay, NORMAL if delay else _REACTION, partial(self.send, i, at))
-
-    def _after(self, delay: int, priority: EventPriority, action: Callable[[], None]) -> None:
-        event = Event(self.env)
-        event._ok, event._value = True, None
-        event.callbacks.append(lambda _: action())
-        self.env.schedule(event, priority, delay)
-
-    def _start_later(self, replica: AnyReplica) -> None:
-        """The idle replica starts its next step at the end of this instant."""
-        if replica in self.starting:
-            return
-        self.starting.add(replica)
-
-        def start() -> None:
-            self.starting.remove(replica)
-            if replica.ends is None and replica.has_work:
-                replica.begin(END_OF_TIME)
-                self._go_on_alone(replica)
-                if replica.ends is not None:
-                    self._end_later(replica)
-
-        self._after(0, _STEP_START, start)
-
-    def _go_on_alone(self, replica: AnyReplica) -> None:
-        """Ends and starts that nobody reacts to, before anything else happens, need no events."""
-        until = self.env.peek()
-        while replica.ends_quietly and replica.ends is not None and replica.ends < until:
-            replica.complete()
-            replica.begin(END_OF_TIME)
-
-    def _end_later(self, replica: AnyReplica) -> None:
-        """When the step in flight ends its tokens are out. A leap that was cut meanwhile ends at another time."""
-        ends = replica.ends
-        assert ends is not None
-
-        def end() -> None:
-            if replica.ends == ends:
-                replica.complete()
-                self._start_later(replica)
-
-        self._after(ends - int(self.env.now), EventPriority(_STEP_END + replica.number), end)
+            self.events.after(delay, NORMAL if delay else REACTION, partial(self.send, i, at))
