@@ -44,6 +44,16 @@ def page() -> None:
     show(run)
 
 
+NEEDS = {
+    "shortest_first": (["workload.predictor=oracle"], "An oracle predicts how long answers are."),
+    "fair": (
+        ["workload.tenants=[{name: heavy, weight: 4}, {name: light}]"],
+        "A heavy tenant sends four times what a light one does.",
+    ),
+}
+"""What an order goes by and the demo lacks: overrides, and a sentence about them."""
+
+
 @st.cache_resource(max_entries=50, show_spinner=False)
 def simulated(overrides: tuple[str, ...]) -> Run:
     """The demo scenario with these overrides, simulated; kept, as the same knobs give the same run."""
@@ -60,6 +70,9 @@ def knobs(scenario: Scenario) -> list[str]:
         st.header("Engine")
         batching = choice("Batching", BATCHINGS, engine.batching)
         policy = choice("Queue order", ORDERS, engine.policy)
+        given, said = NEEDS.get(policy, ([], ""))
+        if said:
+            st.caption(said)
         cache = st.toggle("Prefix cache", engine.enable_prefix_caching, key="cache")
         sequences = st.select_slider("max_num_seqs", [1, 2, 4, 8, 16, 32, 64, 128], engine.max_num_seqs, key="seqs")
         tokens = st.select_slider(
@@ -85,6 +98,7 @@ def knobs(scenario: Scenario) -> list[str]:
         f"workload.requests={requests}",
         f"engine.batching={batching}",
         f"engine.policy={policy}",
+        *given,
         f"engine.enable_prefix_caching={'true' if cache else 'false'}",
         f"engine.max_num_seqs={sequences}",
         f"engine.max_num_batched_tokens={max(tokens, sequences)}",
