@@ -1,7 +1,7 @@
 """The kernels that torch does not have, or has slower, in numba; `gpu_backend.cpu.kernels` says what each of them does.
 
-numba knows no bfloat16 and no fp8: it sees uint16 and uint8, and widens them by shifts. Kernels run on one thread. They are compiled by the first call
-of each kind of argument, which `CpuEngine` makes before anything is measured.
+Kernels run on one thread. They are compiled by the first call of each kind of argument, which `CpuEngine` makes before anything
+is measured.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from numba.extending import intrinsic
 
 from gpu_backend.cpu.kernels import Array, Kernels
 from gpu_backend.cpu.kv_cache import MOST
+from gpu_backend.cpu.numba_elements import narrow, widen
 
 LINEAR_ROWS = 64
 """Most rows that our own dense kernel takes: a step of 65 tokens runs on another one."""
@@ -31,71 +32,6 @@ def _jit(function: Callable[..., Any]) -> Any:
         return numba.njit(fastmath=_FAST, error_model="numpy", boundscheck=False, cache=True)(function)
     except RuntimeError:  # no place to cache: compile at every start
         return numba.njit(fastmath=_FAST, error_model="numpy", boundscheck=False)(function)
-
-
-def _word(n: int) -> Any:
-    return ir.Constant(ir.IntType(32), n)
-
-
-@intrinsic
-def _widen(typingctx: Any, x: Any) -> Any:
-    """float32 of a KV element: itself, bfloat16 bits shifted into place, or what an int8 or the bits of an e4m3 stand for."""
-    if x == types.float32:
-        return types.float32(x), lambda context, builder, signature, args: args[0]
-    if x == types.int8:
-        return types.float32(x), lambda context, builder, signature, args: builder.sitofp(args[0], ir.FloatType())
-
-    def bfloat16(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        wide = builder.shl(builder.zext(args[0], ir.IntType(32)), _word(16))
-        return builder.bitcast(wide, ir.FloatType())
-
-    def e4m3(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        """In place the exponent is 120 too small: the product mends it, for numbers below the normal ones too."""
-        wide = builder.zext(args[0], ir.IntType(32))
-        sign = builder.shl(builder.and_(wide, _word(0x80)), _word(24))
-        rest = builder.shl(builder.and_(wide, _word(0x7F)), _word(20))
-        number = builder.bitcast(builder.or_(sign, rest), ir.FloatType())
-        return builder.fmul(number, ir.Constant(ir.FloatType(), 2.0**120))
-
-    return (types.float32(types.uint8), e4m3) if x == types.uint8 else (types.float32(types.uint16), bfloat16)
-
-
-@intrinsic
-def _narrow(typingctx: Any, like: Any, x: Any) -> Any:
-    """x as a KV element of the type of `like`, rounded to nearest even. One-byte elements want |x| within their range."""
-    if like == types.float32:
-        return types.float32(like, types.float32), lambda context, builder, signature, args: args[1]
-
-    def nearest(builder: Any, x: Any) -> Any:
-        kind = ir.FunctionType(ir.FloatType(), [ir.FloatType()])
-        return builder.call(builder.module.declare_intrinsic("llvm.rint.f32", (), kind), [x])
-
-    def rounded(builder: Any, word: Any, dropped: int) -> Any:
-        """A word without its last bits."""
-        odd = builder.and_(builder.lshr(word, _word(dropped)), _word(1))
-        up = builder.add(builder.add(word, _word((1 << (dropped - 1)) - 1)), odd)
-        return builder.lshr(up, _word(dropped))
-
-    def int8(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.trunc(builder.fptosi(nearest(builder, args[1]), ir.IntType(32)), ir.IntType(8))
-
-    def bfloat16(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.trunc(rounded(builder, builder.bitcast(args[1], ir.IntType(32)), 16), ir.IntType(16))
-
-    def e4m3(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        """From 2^-6 on three bits after the first; below, whole multiples of 2^-9 (eight of them are 2^-6)."""
-        word = builder.bitcast(args[1], ir.IntType(32))
-        sign = builder.and_(builder.lshr(word, _word(24)), _word(0x80))
-        size = builder.and_(word, _word(0x7FFFFFFF))
-        normal = builder.sub(rounded(builder, size, 20), _word(120 << 3))
-        units = builder.fmul(builder.bitcast(size, ir.FloatType()), ir.Constant(ir.FloatType(), 512.0))
-        small = builder.fptosi(nearest(builder, units), ir.IntType(32))
-        below = builder.icmp_unsigned("<", size, _word((127 - 6) << 23))
-        return builder.trunc(builder.or_(sign, builder.select(below, small, normal)), ir.IntType(8))
-
-    code = {types.int8: int8, types.uint8: e4m3}.get(like, bfloat16)
-    element = like if like in (types.int8, types.uint8) else types.uint16
-    return element(like, types.float32), code
 
 
 @intrinsic
@@ -175,7 +111,7 @@ def _store(row: Array, most: float, slot: Array) -> float:
     factor = np.float32(1.0) / scale
     for i in range(row.shape[0]):
         unit = min(max(row[i] * factor, -np.float32(most)), np.float32(most))
-        slot[i] = _narrow(slot[i], unit)
+        slot[i] = narrow(slot[i], unit)
     return scale
 
 
@@ -211,8 +147,8 @@ def _qk_norm_rope_write(
                 v_scales[block, h, offset] = _store(qkv[t, also : also + dim], most, values)
             else:
                 for i in range(dim):
-                    keys[i] = _narrow(keys[i], qkv[t, at + i])
-                    values[i] = _narrow(values[i], qkv[t, also + i])
+                    keys[i] = narrow(keys[i], qkv[t, at + i])
+                    values[i] = narrow(values[i], qkv[t, also + i])
 
 
 @_jit
@@ -263,15 +199,15 @@ def _decode_attention(
                         d0 = d1 = d2 = d3 = np.float32(0.0)
                         for i in range(dim):
                             x = query[i]
-                            d0 += x * _widen(k0[i])
-                            d1 += x * _widen(k1[i])
-                            d2 += x * _widen(k2[i])
-                            d3 += x * _widen(k3[i])
+                            d0 += x * widen(k0[i])
+                            d1 += x * widen(k1[i])
+                            d2 += x * widen(k2[i])
+                            d3 += x * widen(k3[i])
                         scores[t], scores[t + 1], scores[t + 2], scores[t + 3] = d0, d1, d2, d3
                     for t in range(quads, used):
                         dot = np.float32(0.0)
                         for i in range(dim):
-                            dot += query[i] * _widen(keys[t, i])
+                            dot += query[i] * widen(keys[t, i])
                         scores[t] = dot
                     if k_scales is not None:
                         for t in range(used):
@@ -295,11 +231,11 @@ def _decode_attention(
                         p0, p1, p2, p3 = scores[t], scores[t + 1], scores[t + 2], scores[t + 3]
                         v0, v1, v2, v3 = values[t], values[t + 1], values[t + 2], values[t + 3]
                         for i in range(dim):
-                            acc[i] += p0 * _widen(v0[i]) + p1 * _widen(v1[i]) + p2 * _widen(v2[i]) + p3 * _widen(v3[i])
+                            acc[i] += p0 * widen(v0[i]) + p1 * widen(v1[i]) + p2 * widen(v2[i]) + p3 * widen(v3[i])
                     for t in range(quads, used):
                         p = scores[t]
                         for i in range(dim):
-                            acc[i] += p * _widen(values[t, i])
+                            acc[i] += p * widen(values[t, i])
         if length > 0:
             for h in range(heads):
                 factor = np.float32(1.0) / total[h]
