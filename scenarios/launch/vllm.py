@@ -62,6 +62,13 @@ def from_vllm(command: str, *, log: Path | None = None, options: Options | None 
                     "enable_prefix_caching", "enable_chunked_prefill", "long_prefill_token_threshold", "policy",
                     "scheduler_reserve_full_isl", "watermark"):  # fmt: skip
         a.take_setting(setting)
+    if a.value("kv_offloading_size"):  # 0 is none
+        if a.value("enable_prefix_caching") is False:
+            a.notes.append(
+                "--kv-offloading-size: it is modelled as a part of the prefix cache, which is off; it is ignored"
+            )
+        else:
+            a.take_setting("kv_offloading_size")
     take_speculation(a)
     _take_async(a, build.version_of(a, found.image_version))
     _take_kv(a, model, kv)

@@ -21,7 +21,9 @@ from scenarios.launch.flags import (
 _GRAPHS = "which steps run as CUDA graphs or compiled: steps are priced as the engine's default runs them"
 _KERNELS = "which kernels compute: other ones than the default may take longer or shorter than priced"
 _LORA = "adapters: their memory, and their extra work in each step"
-_OFFLOAD = "weights or KV in the host's memory: transfers would take time, and more requests would fit"
+_OFFLOAD = (
+    "weights in the host's memory, or how KV gets there: transfers would take other time, and more requests would fit"
+)
 _EXPERTS = "experts spread over devices: their traffic and imbalance replace tensor parallel's all-reduce"
 _STAGES = (
     "layers or sequences spread over devices: memory of each, bubbles and transfers; only tensor parallel is modelled"
@@ -53,6 +55,7 @@ VLLM = Table(
         modelled("scheduling-policy", "policy", choice(fcfs="fcfs", priority="priority")),
         modelled("scheduler-reserve-full-isl", "scheduler_reserve_full_isl", boolean, "switch"),
         modelled("watermark", "watermark", number),
+        modelled("kv-offloading-size", "kv_offloading_size", number),
         modelled("async-scheduling", "async_scheduling", boolean, "switch"),
         modelled("dtype", "dtype", dtype),
         modelled("quantization -q", "quantization", quantization),
@@ -83,7 +86,7 @@ VLLM = Table(
         *changes(_LORA, "lora-modules prompt-adapters", "list"),
         *changes(_LORA, "max-loras max-lora-rank max-cpu-loras lora-dtype lora-extra-vocab-size max-prompt-adapters"),
         *changes(_LORA, "default-mm-loras", "json"),
-        *changes(_OFFLOAD, "cpu-offload-gb kv-offloading-size", unless=("0", "0.0")),
+        *changes(_OFFLOAD, "cpu-offload-gb", unless=("0", "0.0")),
         *changes(_OFFLOAD, "kv-offloading-backend offload-backend offload-group-size offload-num-in-group "
                  "offload-prefetch-step"),
         *changes(_REMOTE, "kv-transfer-config ec-transfer-config", "json"),

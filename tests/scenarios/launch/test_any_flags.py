@@ -21,7 +21,7 @@ VALUES = {
     "max_num_seqs": ["1", "64"], "max_num_batched_tokens": ["256", "8K"], "block_size": ["1", "16", "64"],
     "num_gpu_blocks": ["300", "4000"], "gpu_memory_utilization": ["0.6", "0.95"], "mem_fraction_static": ["0.6", "0.9"],
     "kv_bytes": ["4G"], "kv_tokens": ["5000", "100k"], "long_prefill_token_threshold": ["0", "512"],
-    "policy": ["fcfs", "priority", "lpm"], "watermark": ["0.01"], "dtype": ["auto", "half", "bfloat16"],
+    "policy": ["fcfs", "priority", "lpm"], "watermark": ["0.01"], "kv_offloading_size": ["0", "8"], "dtype": ["auto", "half", "bfloat16"],
     "quantization": ["fp8", "awq", "compressed-tensors"], "kv_cache_dtype": ["auto", "fp8", "fp8_e4m3", "fp4_e2m1"],
     "speculation": ['{"method": "ngram", "num_speculative_tokens": 2}', '{"method": "eagle", "num_speculative_tokens": 2}'],
     "platform": ["cuda"], "positions": ['{"rope_scaling": {"rope_type": "yarn"}}'],
