@@ -292,7 +292,6 @@ def every(run: Run) -> list[Table]:
         *pool_tables.tables_of(run),
         *senders.tables_of(run),
         *given_up.tables_of(run),
-        *given_up.tables_of(run),
         *drafts,
         *lost,
         *conversations.tables_of(run),
