@@ -244,8 +244,8 @@ def conformance(
     """Compare our decisions with recorded ones.
 
     Step by step, by group; exit code 1 if one differs."""
+    from studies.conformance import conformance_table
     from studies.conformance import run as drive
-    from studies.tables import conformance_table
 
     with terminal.spinner("driving recorded traces"):
         found = drive(directory)

@@ -14,7 +14,7 @@ from scenarios import models as model_catalog
 from serving.batching import BATCHINGS
 from serving.policies import ORDERS
 from serving.routing import ROUTERS
-from studies import figures, tables
+from studies import figures, run_tables
 from studies.limits import NOT_MODELLED
 from studies.report import CDFS, cards, slo_of
 from studies.results import Run
@@ -142,13 +142,13 @@ def choice(title: str, strategies: Iterable[str], default: str) -> str:
 
 def show(run: Run) -> None:
     """Cards, the sentence that names the bottleneck, figures and tables of one run."""
-    st.caption(tables.heading(run))
+    st.caption(run_tables.heading(run))
     st.info(run.info["binding"]["sentence"])
     headlines = cards(run.summary)
     for row in (headlines[:4], headlines[4:]):
         for column, (value, text) in zip(st.columns(4), row, strict=False):
             column.metric(text, value, border=True)
-    for line in tables.rejections(run):
+    for line in run_tables.rejections(run):
         st.warning(line)
     columns = st.columns(3)
     for column, (metric, title) in zip(columns, CDFS, strict=True):
@@ -159,7 +159,7 @@ def show(run: Run) -> None:
     )
     draw("Batches", figures.batch_composition(run.records), "batches")
     with st.expander("All figures as tables"):
-        for table in tables.every(run):
+        for table in run_tables.every(run):
             st.markdown(f"**{table.title}**")
             st.table([dict(zip(table.head, row, strict=True)) for row in table.rows])
             if table.note:

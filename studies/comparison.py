@@ -9,7 +9,7 @@ from typing import Any
 
 from scenarios.errors import InputError
 from scenarios.schema import Scenario
-from studies import extrapolation, figures, html, report, results, step_costs, tables
+from studies import extrapolation, figures, html, report, results, run_tables, step_costs, tables
 from studies.results import Run
 from studies.run import loaded, simulate
 from studies.tables import Table
@@ -178,7 +178,7 @@ def write(found: Comparison, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     records = {name: run.records for name, run in found.runs.items()}
     drawn = [(title, figures.latency_cdf(metric, records), False) for metric, title in report.CDFS]
-    lead = "\n".join(line for run in found.runs.values() for line in (tables.heading(run), *tables.about(run)))
+    lead = "\n".join(line for run in found.runs.values() for line in (run_tables.heading(run), *run_tables.about(run)))
     section = html.Section("", "\n".join(found.sentences()), (), [found.table()], drawn)
     folded = [(f"Scenario {name}", run.scenario_yaml) for name, run in found.runs.items()]
     (folder / "compare.json").write_text(results.dumps(found.to_dict()) + "\n", encoding="utf-8")

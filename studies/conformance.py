@@ -6,7 +6,7 @@ No clock and no model take part: arrivals, `schedule()`, `update()`, and every r
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
@@ -20,6 +20,7 @@ from serving.plan import StepPlan
 from serving.request import Request
 from serving.scheduler import Scheduler
 from studies.scheduler_traces import TraceScenario, read_file, trace_files
+from studies.tables import Table
 
 
 class AnyScheduler(Protocol):
@@ -377,3 +378,14 @@ def run(directory: Path | str, schedulers: Mapping[str, Subject] | None = None) 
             else:
                 tally.failed += 1
     return report
+
+
+def conformance_table(found: dict[str, Any]) -> Table:
+    """Scenarios by group: passed, failed, skipped."""
+    names = ("passed", "failed", "skipped")
+    rows = [(group, *(str(tally[name]) for name in names)) for group, tally in found["groups"].items()]
+    rows.append(("all", *(str(found[name]) for name in names)))
+    rows += [(f"{name} scheduler", *(str(t[n]) for n in names)) for name, t in found["schedulers"].items()]
+    reasons = Counter(found["skips"].values())
+    notes = [*found["failures"][:10], *(f"skipped {count}: {reason}" for reason, count in reasons.most_common())]
+    return Table(f"Conformance: {found['steps']:,} steps compared", ("group", *names), rows, "\n".join(notes))

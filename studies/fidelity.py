@@ -22,6 +22,7 @@ from studies import markdown, tables
 from studies.limits import NOT_MODELLED
 from studies.measured import report as measured_report
 from studies.measured.validation import Measured, validate_measured
+from studies.measurement_tables import side_by_side
 from studies.run import Progress
 from studies.silicon.report import SiliconReport
 from studies.silicon.validation import validate as validate_silicon
@@ -274,7 +275,7 @@ def _own(path: Path) -> Chapter:
         stored["verdict"],
         f"Replayed schedule {same} over {schedule['steps']:,} steps. Largest error of a mean: {tables.label(worst.metric)} "
         f"{tables.percent(worst.error, signed=True)}, where repeats differ by {tables.percent(worst.noise)}.",
-        [tables.side_by_side([row._asdict() for row in outcome], repeats)],
+        [side_by_side([row._asdict() for row in outcome], repeats)],
         [Cell("own engine on a CPU", tables.label(row.metric), row.error, row.noise) for row in outcome],
         not_modelled=tuple(stored.get("not_modelled", ())),
     )

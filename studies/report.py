@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from serving.metrics import arrays
-from studies import figures, html, results, tables
+from studies import figures, html, results, run_tables, tables
 from studies.limits import BRIEFLY
 from studies.results import Run
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 def show(run: Run, console: Console) -> None:
     """Prints a run: KV capacity first, what binds, then latency, throughput, how requests ended, what is not modelled."""
-    console.print(tables.heading(run), style="bold", highlight=False, markup=False)
-    for line in tables.about(run):
+    console.print(run_tables.heading(run), style="bold", highlight=False, markup=False)
+    for line in run_tables.about(run):
         console.print(line, style="dim", highlight=False, markup=False)
-    for table in tables.every(run):
+    for table in run_tables.every(run):
         show_table(table, console)
     sentence = run.info.get("binding", {}).get("sentence")
     if sentence:
@@ -93,7 +93,7 @@ CDFS = (("ttft", "Time to first token"), ("tpot", "Time per output token"), ("e2
 def page(run: Run) -> html.Page:
     """One run as a page."""
     sentence = run.info.get("binding", {}).get("sentence", "")
-    section = html.Section("", sentence, cards(run.summary), tables.every(run), figures_of(run))
+    section = html.Section("", sentence, cards(run.summary), run_tables.every(run), figures_of(run))
     return html.Page(run.name, _lead(run), [section], [("Scenario", run.scenario_yaml)])
 
 
@@ -121,13 +121,13 @@ def comparison_page(
             html.Section("", sentence, cards(mean_summary(repeats)), extra, [*overlay, *scatter], caption),
             html.Section(
                 f"Executed, repeat 1 of {len(repeats)}",
-                tables.heading(measured),
+                run_tables.heading(measured),
                 (),
-                tables.every(measured),
+                run_tables.every(measured),
                 figures_of(measured)[3:],
             ),
             html.Section(
-                "Simulated", tables.heading(predicted), (), tables.every(predicted), figures_of(predicted)[3:]
+                "Simulated", run_tables.heading(predicted), (), run_tables.every(predicted), figures_of(predicted)[3:]
             ),
         ],
         [("Scenario", measured.scenario_yaml)],
@@ -169,4 +169,4 @@ def _lead(run: Run) -> str:
     hashes = [f"scenario {i['scenario_hash']}"] if i.get("scenario_hash") else []
     hashes += [f"profile {i['profile_hash']}"] if i.get("profile_hash") else []
     versions = ", ".join(f"{name} {version}" for name, version in i.get("versions", {}).items())
-    return "\n".join([tables.heading(run), *tables.about(run), " · ".join([*hashes, versions])])
+    return "\n".join([run_tables.heading(run), *run_tables.about(run), " · ".join([*hashes, versions])])

@@ -26,6 +26,7 @@ from sim.profile import Profile
 from studies import calibrating, html, pools, report, results, tables
 from studies.binding import binding
 from studies.limits import BEYOND, NOT_MODELLED
+from studies.measurement_tables import side_by_side
 from studies.results import Run
 from studies.run import Clock, Progress, backends, execute, replayed, simulate
 from studies.speculation import drafting_of
@@ -110,7 +111,7 @@ class ValidationReport:
         """The same for people."""
         found = [
             self.schedule_table(),
-            tables.side_by_side([row._asdict() for row in self.outcome], len(self.executed)),
+            side_by_side([row._asdict() for row in self.outcome], len(self.executed)),
             self.cost_table(),
         ]
         rows = [

@@ -50,7 +50,7 @@ def calibrate(
     if as_json:
         terminal.print_json(json.loads(profile.model_dump_json(exclude={"measurements"})) | {"file": str(target)})
         return
-    from studies.tables import profile_table
+    from studies.measurement_tables import profile_table
 
     terminal.show_tables([profile_table(profile)])
     terminal.say(f"wrote {target}")
@@ -97,7 +97,7 @@ def quality(
     if as_json:
         terminal.print_json(found.model_dump())
         return
-    from studies.tables import quality_table
+    from studies.measurement_tables import quality_table
 
     terminal.show_tables([quality_table(found)])
 
@@ -134,7 +134,7 @@ def acceptance(
     if as_json:
         terminal.print_json(found.model_dump())
         return
-    from studies.tables import acceptance_table
+    from studies.measurement_tables import acceptance_table
 
     terminal.show_tables([acceptance_table(found)])
 

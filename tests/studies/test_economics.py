@@ -13,7 +13,7 @@ import scenarios
 from scenarios.errors import InputError
 from serving.economics import KEYS
 from serving.rows import rows_of
-from studies import economics, results, simulate, tables
+from studies import economics, results, run_tables, simulate
 
 BASE = """
 schema_version: 1
@@ -102,9 +102,9 @@ def test_tenants_margins_are_that_of_the_run() -> None:
 
 
 def test_a_report_shows_the_bill_and_who_pays() -> None:
-    titles = [table.title for table in tables.every(bill(*TENANTS))]
+    titles = [table.title for table in run_tables.every(bill(*TENANTS))]
     assert titles.index("Economics") + 1 == titles.index("Cost by tenant")
-    assert "Economics" not in [table.title for table in tables.every(bill("prices.gpu_hour=0"))]
+    assert "Economics" not in [table.title for table in run_tables.every(bill("prices.gpu_hour=0"))]
 
 
 def test_without_a_price_no_figure_is_given() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 import scenarios
 from scenarios.errors import InputError
-from studies import kv_interval, results, simulate, tables
+from studies import kv_interval, results, run_tables, simulate, tables
 from studies.report import cards
 
 SMALL = ["workload.requests=12", "workload.arrivals.rate=20", "workload.output=6", "model=Qwen3-8B", "hardware=H100"]
@@ -31,7 +31,7 @@ def test_a_derived_capacity_is_an_interval_and_is_shown_beside_the_headline(tmp_
     assert high - low == pytest.approx(4.8e9 / per_token, rel=0.001)
     assert run.info["kv_capacity"].endswith("may take 1.2 to 6.0 GB")
     assert cards(run.summary)[0][1] == f"KV capacity, tokens ({low:,} to {high:,})"
-    assert f"tokens ({low:,} to {high:,}): no log states it" in tables.capacity(run).note
+    assert f"tokens ({low:,} to {high:,}): no log states it" in run_tables.capacity(run).note
 
 
 def test_both_ends_run_with_their_own_memory():

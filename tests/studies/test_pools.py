@@ -16,7 +16,7 @@ from serving.metrics import by_request, summary
 from serving.records import Records
 from serving.tries import answered
 from sim.replay import replay
-from studies import pools, report, results, tables
+from studies import pools, report, results, run_tables
 from studies.latency_parts import latency_parts
 from studies.results import Run
 from studies.run import replayed, simulate
@@ -159,7 +159,7 @@ def test_a_run_of_one_pool_says_nothing_of_pools() -> None:
     assert not {"pools", "judge", "router_options"} & set(demo.info)
     assert not {"expected_quality", "judged", "escalated", "usd_judging"} & set(demo.summary)
     assert demo.info["router"] == "round_robin"
-    assert not {"Pools", "Quality of answers"} & {table.title for table in tables.every(demo)}
+    assert not {"Pools", "Quality of answers"} & {table.title for table in run_tables.every(demo)}
 
 
 def test_costs_are_one_a_pool() -> None:

@@ -38,9 +38,9 @@ def scenario(
 
 def cells(model: str, **options: Any) -> dict[str, str]:
     """The report's table of quality; empty if there is none."""
-    from studies import tables
+    from studies import run_tables
 
-    found = [table for table in tables.every(simulate(scenario(model, **options))) if table.title == "Quality"]
+    found = [table for table in run_tables.every(simulate(scenario(model, **options))) if table.title == "Quality"]
     return dict(found[0].rows) if found else {}
 
 

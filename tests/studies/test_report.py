@@ -16,7 +16,7 @@ from calibration.features import steps_to_shapes
 from scenarios.errors import InputError
 from scenarios.presets import PRESETS
 from serving.metrics import summary
-from studies import figures, html, report, results, simulate, tables
+from studies import figures, html, report, results, run_tables, simulate, tables
 from studies.binding import binding, sampled_shapes
 from studies.results import Run
 from tests.studies.test_metrics import empty
@@ -277,8 +277,8 @@ def test_a_target_that_cannot_be_written_is_refused_before_any_work(tmp_path):
 def test_another_engine_and_a_group_of_devices_are_named():
     changes = ["hardware=H200", "workload.requests=12", "engine.preset=trtllm", "engine.tensor_parallel_size=2"]
     run = simulate(scenarios.load("demo", overrides=changes))
-    assert "2 x H200" in tables.heading(run)
-    lines = [line for line in tables.about(run) if line.startswith("engine")]
+    assert "2 x H200" in run_tables.heading(run)
+    lines = [line for line in run_tables.about(run) if line.startswith("engine")]
     assert lines == [f"engine trtllm@1.0: {PRESETS['trtllm@1.0'].about}"]
     plain = simulate(scenarios.load("demo", overrides=["workload.requests=12"]))
-    assert not any(line.startswith("engine") for line in tables.about(plain))
+    assert not any(line.startswith("engine") for line in run_tables.about(plain))

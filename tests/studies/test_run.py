@@ -11,7 +11,7 @@ from scenarios.errors import InputError
 from sim.profile import Coefficients, Profile
 from sim.profile_cost import ProfileCost
 from sim.profile_parts import Domain, Range, Source
-from studies import compare, execute, results, simulate, tables, validate
+from studies import compare, execute, results, run_tables, simulate, tables, validate
 from studies.validation import variants_of
 
 SMALL = ["workload.requests=12", "workload.arrivals.rate=20", "workload.output=6"]
@@ -59,7 +59,7 @@ def test_objectives_are_judged_and_a_figure_that_the_sample_cannot_carry_judges_
     run = simulate(stated, cost=ProfileCost(profile))
     assert [found["met"] for found in run.info["objectives"]] == [True, False, True, None, True]
     assert "p75_ttft_ms" in run.summary
-    assert [row[2] for row in tables.objectives(run).rows] == ["met", "missed", "met", tables.DASH, "met"]
+    assert [row[2] for row in run_tables.objectives(run).rows] == ["met", "missed", "met", tables.DASH, "met"]
     assert results.document(run)["run"]["objectives"] == run.info["objectives"]
 
 

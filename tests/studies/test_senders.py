@@ -11,7 +11,7 @@ import pytest
 
 import scenarios
 from serving.metrics import by_request, meets
-from studies import results, senders, simulate, tables
+from studies import results, run_tables, senders, simulate, tables
 from studies.report import slo_of
 from studies.results import Run
 
@@ -47,7 +47,7 @@ def test_every_class_has_a_row_and_says_what_it_is_promised(run: Run) -> None:
     assert int(found["interactive"]["sent"]) + int(found["batch"]["sent"]) == 60
     assert "interactive: TTFT 500ms, TPOT 1s; batch: nothing" in of_class.note
     assert set(cells(of_tenant)) == {"acme", "zen"}
-    assert of_class in tables.every(run)
+    assert of_class in run_tables.every(run)
 
 
 def test_what_never_happened_has_no_column(run: Run) -> None:
@@ -87,6 +87,6 @@ def test_what_nobody_knows_of_answer_lengths_is_said(overrides: tuple[str, ...],
     run = simulate(scenarios.loads(TEXT, overrides=overrides))
     assert said in senders.sentence(run)
     assert bool(senders.sentence(run)) == bool(said)
-    assert (senders.sentence(run) in tables.about(run)) == bool(said)
+    assert (senders.sentence(run) in run_tables.about(run)) == bool(said)
     known: list[dict[str, Any]] = run.info["answer_lengths"]
     assert [part["what"] for part in known][:2] == ["model", "precision"]

@@ -13,8 +13,8 @@ from studies import execute, simulate
 from studies.acceptance import store
 from studies.results import load, load_workload, save
 from studies.run import replayed
+from studies.run_tables import about, every
 from studies.speculation import acceptance_of, break_even, tokens_per_step
-from studies.tables import about, every
 
 TEXT = """
 name: drafts

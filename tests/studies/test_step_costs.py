@@ -10,7 +10,7 @@ import scenarios
 from scenarios.errors import InputError
 from sim.operator_cost import OperatorCost
 from sim.profiles import load_profile
-from studies import comparison, extrapolation, simulate, step_costs, tables
+from studies import comparison, extrapolation, run_tables, simulate, step_costs
 from studies.step_costs import cost_of, fitting, profile_cost
 
 SHIPPED = "h100/llama-3.1-8b-bf16-tp1"
@@ -72,14 +72,14 @@ def test_a_fitted_profile_is_of_its_model_kind_of_hardware_and_one_device():
 def test_the_default_is_the_roofline_and_its_report_names_the_profile_that_fits():
     run = simulate(scenario())
     assert run.info["cost"].startswith("roofline")
-    assert f"a measured profile exists ({SHIPPED}): cost: {{profile: auto}}" in tables.about(run)
+    assert f"a measured profile exists ({SHIPPED}): cost: {{profile: auto}}" in run_tables.about(run)
     assert simulate(scenario(model="Qwen3-14B")).info["profile"] is None
 
 
 def test_a_report_says_which_profile_and_its_error():
     run = simulate(scenario(AUTO))
     said = step_costs.sentence(run.info["profile"])
-    assert said in tables.about(run)
+    assert said in run_tables.about(run)
     assert f"profile {SHIPPED}, composed of operators" in said
     assert "%" in said
     assert run.info["profile_hash"] == load_profile(SHIPPED).hash()
@@ -102,7 +102,7 @@ def test_a_report_says_by_how_much_a_run_extrapolates():
     assert found["steps"] == pytest.approx(out.mean())
     assert found["time"] == pytest.approx((taken * out).sum() / taken.sum())
     assert run.info["binding"]["extrapolated"] == found["time"]
-    note = tables.binds(run).note
+    note = run_tables.binds(run).note
     assert "of steps are outside what was measured: tokens" in note
     assert "where 100 is the most measured" in note
 
@@ -111,7 +111,7 @@ def test_a_run_inside_the_domain_extrapolates_nothing():
     run = simulate(scenario(AUTO))
     assert run.info["binding"]["outside"] == {"steps": 0.0, "time": 0.0, "parts": []}
     assert extrapolation.sentence(run.info["binding"]["outside"]) is None
-    assert tables.binds(run).note == ""
+    assert run_tables.binds(run).note == ""
 
 
 def test_fitting_profiles_of_the_own_engine_come_first():

@@ -5,7 +5,7 @@ import pytest
 from scenarios import InputError, Scenario
 from studies.calibrating import measured
 from studies.run import backend, execute, replayed
-from studies.tables import about
+from studies.run_tables import about
 from studies.validation import validate
 
 pytest.importorskip("torch", reason="executions need the extra gpu")
