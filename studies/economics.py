@@ -132,8 +132,9 @@ def tables_of(run: Run) -> list[Table]:
 def _groups(title: str, groups: Sequence[Mapping[str, Any]]) -> Table:
     earns = "usd_margin" in groups[0]
     judged = any(group["good_request_fraction"] is not None for group in groups)
-    head = ["", "requests", "USD", "per request", "per 1M output"]
-    head += ["met its SLO"] * judged + ["revenue", "margin"] * earns
+    # Short heads: all of it is read at 80 columns.
+    head = ["", "sent", "USD", "a request", "1M output"]
+    head += ["good"] * judged + ["revenue", "margin"] * earns
     rows = []
     for group in groups[:SHOWN]:
         row = [group["name"], number(group["requests"])]
@@ -141,7 +142,8 @@ def _groups(title: str, groups: Sequence[Mapping[str, Any]]) -> Table:
         row += [percent(group["good_request_fraction"])] * judged
         row += [number(group[key]) for key in ("usd_revenue", "usd_margin")] if earns else []
         rows.append(tuple(row))
-    note = "idle time is spread by what each is charged, but for the price per output token"
+    note = "good: met the SLO; " if judged else ""
+    note += "idle time is spread by what each is charged, but for the price of a million output tokens"
     if len(groups) > SHOWN:
         note += f"; the {SHOWN} of {len(groups):,} that cost most"
     return Table(title, tuple(head), rows, note)
