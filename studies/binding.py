@@ -18,6 +18,7 @@ from sim.cost import CostModel
 from sim.drafting import Drafting
 from sim.host_link import HostLink
 from studies import extrapolation
+from studies.tables import milliseconds
 
 SAMPLES = 240  # steps whose terms are evaluated, at equal distances of busy time: shares to about one percent
 FULL = 0.95  # share of KV blocks from which memory counts as full
@@ -138,10 +139,6 @@ def cause_of(steps: Mapping[str, Any], weight: Any, engine: EngineConfig) -> str
     return best if shares[best] > 0.25 * float(weight.sum()) else "other"
 
 
-def _span(seconds: float) -> str:
-    return f"{seconds:.3g} s" if seconds >= 10 else f"{seconds * 1e3:.3g} ms"
-
-
 def _sentence(found: dict[str, Any], engine: EngineConfig) -> str:
     causes = {
         "kv": f"KV memory is full ({engine.usable_blocks * engine.block_size:,} tokens)",
@@ -161,7 +158,7 @@ def _sentence(found: dict[str, Any], engine: EngineConfig) -> str:
         else:
             some = "Every request enters the next step" if delayed else "Nobody waits"
         if delayed:
-            some += f"; queue time (p90 {_span(queue)} of {_span(ttft)} TTFT) is {step}"
+            some += f"; queue time (p90 {milliseconds(queue * 1e3)} of {milliseconds(ttft * 1e3)} TTFT) is {step}"
         said = (
             f"{some}, so latency is step time: {found['batch']:.1f} requests run at once on average, "
             f"and engines are busy {busy:.0%} of the time."

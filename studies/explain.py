@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ from serving.request import Cause, Status
 from serving.rows import Rows, rows_of
 from serving.tries import answered
 from studies.binding import cause_of
-from studies.latency_parts import PARTS, LatencyParts, StepParts, divide_steps, latency_parts
+from studies.latency_parts import PARTS, LatencyParts, StepParts, divide_steps, sum_parts
 from studies.results import Run
 from studies.run_parts import engines_of, host_copies_of, replica_costs
 from studies.tables import Table, milliseconds, number
@@ -31,6 +31,7 @@ METRICS: dict[str, str] = {
 }
 TAIL = 0.01
 """Share of the requests that counts as the tail, at least one."""
+LARGEST = 20_000  # requests of a run that every report explains: about a second
 NAMED = 3  # requests in the way that are named
 SPOKEN = 0.05  # share of a latency from which a part of it is spoken of
 
@@ -87,13 +88,20 @@ class Explanation:
     @cached_property
     def parts(self) -> LatencyParts:
         """Where the latency of every request went."""
-        found = latency_parts(self.records, self.costs, self.copies)
-        assert found is not None
-        return found
+        return sum_parts(self.records, self.rows, self.divided)
 
     @cached_property
     def divided(self) -> StepParts:
+        """How every step is shared."""
         return divide_steps(self.records, self.rows, self.costs, self.copies)
+
+    @cached_property
+    def _prompt_tokens(self) -> NDArray[np.float64]:
+        """Tokens of prompts in each step, `(steps,)`."""
+        chunks, prompt = self.rows.chunks, self.divided.prompt
+        return np.bincount(
+            chunks["step"][prompt], weights=chunks["tokens"][prompt], minlength=len(self.records.steps["step"])
+        )
 
     def worst(self, metric: str, count: int) -> list[int]:
         """The requests with the largest figures, worst first; fewer where fewer finished.
@@ -116,13 +124,15 @@ class Explanation:
         """Whose prompts were computed on its replica while it waited for its first token (TPOT: for the others), most first."""
         since, until = self._window(request, metric)
         steps, chunks, d = self.records.steps, self.rows.chunks, self.divided
-        step = chunks["step"]
-        mine = steps["replica"][step] == self.records.requests["replica"][request]
-        there = mine & d.prompt & (chunks["request"] != request)
-        there &= (steps["end_ns"][step] > since) & (steps["start_ns"][step] < until)
-        at = np.flatnonzero(there)
-        total = np.bincount(step[d.prompt], weights=chunks["tokens"][d.prompt], minlength=len(steps["step"]))
-        share = chunks["tokens"][at] / total[step[at]]
+        step, replica = chunks["step"], int(self.records.requests["replica"][request])
+        lo, hi = np.searchsorted(steps["replica"], (replica, replica + 1))
+        lo, hi = (
+            lo + np.searchsorted(steps["end_ns"][lo:hi], since, side="right"),
+            lo + np.searchsorted(steps["start_ns"][lo:hi], until),
+        )
+        lo, hi = np.searchsorted(step, (lo, hi))
+        at = lo + np.flatnonzero(d.prompt[lo:hi] & (chunks["request"][lo:hi] != request))
+        share = chunks["tokens"][at] / self._prompt_tokens[step[at]]
         inside = np.minimum(steps["end_ns"][step[at]], until) - np.maximum(steps["start_ns"][step[at]], since)
         taken = np.maximum(steps["end_ns"][step[at]] - steps["start_ns"][step[at]], 1)
         ns = share * d.prompts[step[at]] * (inside / taken)
@@ -179,9 +189,11 @@ class Explanation:
             ]
         elif metric == "e2el":
             both = {name: before[name] + after[name] for name in PARTS}
-            said = [f"{who} was complete after {_span(sum(both.values()))}: {self._listed(both)}."]
+            said = [f"{who} was complete after {milliseconds(sum(both.values()) / 1e6)}: {self._listed(both)}."]
         else:
-            said = [f"{who} had its first token after {_span(sum(before.values()))}: {self._listed(before)}."]
+            said = [
+                f"{who} had its first token after {milliseconds(sum(before.values()) / 1e6)}: {self._listed(before)}."
+            ]
         waited = before["queue"] if metric != "tpot" else 0
         total = sum(before.values()) if metric in ("ttft", "queue") else sum(before.values()) + sum(after.values())
         if waited > SPOKEN * max(total, 1) and (cause := self.queue_cause(request)):
@@ -197,13 +209,15 @@ class Explanation:
             return ""
         rest = found[len(named) :]
         words = [
-            f"request {one.request}'s prompt of {number(self._prompt(one.request))} tokens took {_span(one.ns)} "
+            f"request {one.request}'s prompt of {number(self._prompt(one.request))} tokens took {milliseconds(one.ns / 1e6)} "
             f"of that time in {number(one.steps)} step{'s' if one.steps > 1 else ''}"
             for one in named
         ]
         if (others := sum(one.ns for one in rest)) > SPOKEN * total or not named:
             further = "further " if named else ""
-            words.append(f"{number(len(rest))} {further}prompts took {_span(others)}{'' if named else ' of that time'}")
+            words.append(
+                f"{number(len(rest))} {further}prompts took {milliseconds(others / 1e6)}{'' if named else ' of that time'}"
+            )
         said = "; ".join(words)
         return f"{said[0].upper()}{said[1:]}."
 
@@ -211,7 +225,7 @@ class Explanation:
         """Parts in words, those that matter, largest first."""
         total = max(sum(parts.values()), 1)
         spoken = sorted(((ns, name) for name, ns in parts.items() if ns >= SPOKEN * total), key=lambda item: -item[0])
-        return ", ".join(f"{_span(ns)} {_WORDS[name]}" for ns, name in spoken)
+        return ", ".join(f"{milliseconds(ns / 1e6)} {_WORDS[name]}" for ns, name in spoken)
 
     def named(self, request: int) -> str:
         """A request with what is known of it."""
@@ -270,7 +284,7 @@ class Explanation:
         whole = int(total[slow].sum())
         said = (
             f"The slowest {TAIL:.0%} of first tokens ({len(slow)} request{'s' if len(slow) > 1 else ''}) took "
-            f"{_span(whole / len(slow))} on average, the median {_span(float(np.median(total[done])))}: "
+            f"{milliseconds(whole / len(slow) / 1e6)} on average, the median {milliseconds(float(np.median(total[done])) / 1e6)}: "
             f"{ns / max(whole, 1):.0%} of it {_WORDS[name]}."
         )
         long = slow[2 * self.parts.before["own_prefill"][slow] > total[slow]]
@@ -322,6 +336,12 @@ def _mean(ns: NDArray[np.int64]) -> float:
     return float(ns.mean()) if len(ns) else 0.0
 
 
-def _span(ns: float) -> str:
-    """A time for people."""
-    return f"{number(ns / 1e9)} s" if ns >= 1e9 else f"{number(ns / 1e6)} ms"
+def tables_of(run: Run) -> list[Table]:
+    """Where the time to first token of all and of the slowest went, and behind whom; none of a run in which nobody was answered, whose
+    rows were not logged, or that is too large to be looked at each time that its report is read."""
+    records = run.records
+    if len(records.requests["status"]) > LARGEST or not answered(records).any() or rows_of(records) is None:
+        return []
+    found = Explanation(run)
+    table = found.tail_table()
+    return [replace(table, note=f"{found.tail_sentence()}\n{table.note}")]

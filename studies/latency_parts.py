@@ -153,7 +153,11 @@ def latency_parts(
     rows = rows_of(records)
     if rows is None:
         return None
-    divided = divide_steps(records, rows, costs, transfer_ns)
+    return sum_parts(records, rows, divide_steps(records, rows, costs, transfer_ns))
+
+
+def sum_parts(records: Records, rows: Rows, divided: StepParts) -> LatencyParts:
+    """The same from steps that are divided already."""
     before, after = _nothing(records), _nothing(records)
     ended = (records.requests["status"] >= 0) & (records.requests["finish_ns"] >= 0)
     lost = _Lost(records, rows, divided.prompt)

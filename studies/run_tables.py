@@ -11,7 +11,7 @@ import numpy as np
 from scenarios.presets import DEFAULT, PRESETS
 from serving.request import Status
 from sim.quality import UNQUANTISED
-from studies import computed, conversations, economics, given_up, pool_tables, senders, step_costs
+from studies import computed, conversations, economics, explain, given_up, pool_tables, senders, step_costs
 from studies.results import Run
 from studies.tables import DASH, LABELS, Table, between, milliseconds, number, percent
 
@@ -200,6 +200,7 @@ def every(run: Run) -> list[Table]:
     return [
         pool_tables.capacity(pools) if pools else capacity(run),
         latency(run.summary, percentiles),
+        *explain.tables_of(run),
         throughput(run),
         *pool_tables.tables_of(run),
         *senders.tables_of(run),

@@ -47,10 +47,10 @@ def number(value: float | int | None, digits: int = 3) -> str:
 
 
 def milliseconds(value: float | None) -> str:
-    """Milliseconds, as seconds from 10 s on."""
+    """A time in milliseconds for people: in seconds from 1 s on."""
     if value is None:
         return DASH
-    return f"{number(value / 1e3)} s" if value >= 10_000 else f"{number(value)} ms"
+    return f"{number(value / 1e3)} s" if abs(value) >= 1000 else f"{number(value)} ms"
 
 
 def percent(share: float | None, signed: bool = False) -> str:

@@ -15,7 +15,7 @@ from studies import pools
 from studies.results import Run
 from studies.run import simulate
 from studies.run_parts import scenario_of
-from studies.tables import number
+from studies.tables import milliseconds, number
 
 
 @dataclass(frozen=True)
@@ -54,15 +54,15 @@ class Without:
             said = f"{who} delayed nobody"
         else:
             said = (
-                f"{who} delayed {number(self.delayed)} other{'s' if self.delayed > 1 else ''} by {_span(self.e2e_ns)} in all "
-                f"(first tokens by {_span(self.ttft_ns)}; request {self.worst} most, by {_span(self.worst_ns)})"
+                f"{who} delayed {number(self.delayed)} other{'s' if self.delayed > 1 else ''} by {milliseconds(self.e2e_ns / 1e6)} in all "
+                f"(first tokens by {milliseconds(self.ttft_ns / 1e6)}; request {self.worst} most, by {milliseconds(self.worst_ns / 1e6)})"
             )
         if self.earlier:
             said += f"; {number(self.earlier)} finished earlier with it"
         if self.lost or self.saved:
             said += f"; {number(self.lost)} finish only without it, {number(self.saved)} only with it"
         more = "less" if self.busy_ns >= 0 else "more"
-        said += f". Without it engines run {_span(abs(self.busy_ns))} {more}"
+        said += f". Without it engines run {milliseconds(abs(self.busy_ns) / 1e6)} {more}"
         return said + (f" (${abs(self.usd):.2g})." if self.usd is not None else ".")
 
     def to_dict(self) -> dict[str, Any]:
@@ -142,8 +142,3 @@ def _busy(records: Records, replicas: int) -> NDArray[np.int64]:
     found = np.zeros(replicas, dtype=np.int64)
     np.add.at(found, records.steps["replica"], records.steps["end_ns"] - records.steps["start_ns"])
     return found
-
-
-def _span(ns: float) -> str:
-    """A time for people."""
-    return f"{number(ns / 1e9)} s" if abs(ns) >= 1e9 else f"{number(ns / 1e6)} ms"

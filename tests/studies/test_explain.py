@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,9 @@ import scenarios
 import studies
 from cli import main
 from scenarios.errors import InputError
-from studies.explain import Explanation
+from studies.explain import Explanation, tables_of
 from studies.results import Run
+from studies.run_tables import every
 from studies.without import without
 
 LONG = """
@@ -55,6 +57,23 @@ def test_the_tail_names_the_prompt_behind_which_it_waited(run: Run, long: int) -
     assert f"while request {long}'s prompt of 90,000 tokens was computed" in said
 
 
+def test_every_report_says_behind_whom_the_tail_waited(run: Run, long: int, tmp_path: Path) -> None:
+    shown = {table.title: table for table in every(run)}["Where time to first token went"]
+    assert shown.head[1:] == ("mean of 401", "slowest 4")
+    assert shown.rows[-1][0] == "time to first token"
+    assert f"while request {long}'s prompt of 90,000 tokens was computed" in shown.note
+    assert "Where time to first token went" in (studies.save(run, tmp_path / "run") / "report.html").read_text()
+
+
+def test_reports_of_very_large_runs_and_of_runs_without_rows_leave_it_out(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bare = replace(run, records=replace(run.records, chunks=run.records.chunks[:0]))
+    assert not tables_of(bare)
+    monkeypatch.setattr("studies.explain.LARGEST", 400)
+    assert not tables_of(run)
+
+
 def test_worst_first(run: Run) -> None:
     found = Explanation(run)
     ttft = found.parts.ttft()
@@ -88,8 +107,6 @@ def test_a_result_folder_is_explained_as_the_run_was(run: Run, tmp_path: Path) -
 
 
 def test_a_result_without_a_log_of_rows_says_so(run: Run) -> None:
-    from dataclasses import replace
-
     bare = replace(run, records=replace(run.records, chunks=run.records.chunks[:0]))
     with pytest.raises(InputError, match="who was in which step was not recorded"):
         Explanation(bare)
