@@ -25,6 +25,7 @@ from sim.cluster import run_pools_on_executors
 from sim.escalation import Escalation
 from sim.front import NOTHING, Front, cut_answers, degrade, requote
 from sim.pool import Pool
+from sim.step_events import END_OF_TIME
 
 GIVEN_UP = (Status.REJECTED, Status.TIMED_OUT, Status.ABORTED)
 
@@ -40,9 +41,13 @@ class ReplayReport:
 
 
 class RecordedResults:
-    """An executor of one replica whose steps come out as they did in a recorded run. Empty steps never come here."""
+    """An executor of one replica whose steps come out as they did in a recorded run. Empty steps never come here.
 
-    def __init__(self, records: Records, number: int) -> None:
+    cut: a horizon ended the run, so that the step that was in flight then was not recorded: it outlasts everything.
+    """
+
+    def __init__(self, records: Records, number: int, cut: bool = False) -> None:
+        self.cut = cut
         steps = records.steps
         busy = steps["prefill_tokens"] + steps["decode_sequences"] > 0
         durations = steps["end_ns"] - steps["start_ns"]
@@ -57,6 +62,8 @@ class RecordedResults:
         plan = self.plans.popleft()
         duration = next(self.durations, None)
         if duration is None:
+            if self.cut:
+                return StepResult(END_OF_TIME)
             raise LookupError("more steps are needed than were recorded")
         return self.drafts.result(plan.step, duration)
 
@@ -84,12 +91,13 @@ def replay(
     seed: int = 0,
     escalation: Escalation | None = None,
     front: Front = NOTHING,
+    horizon_ns: int | None = None,
 ) -> ReplayReport:
     """Decides a recorded run again and compares every step and every request with the recording.
 
     engine: of the only pool, or all pools. seed: of the router's draws. escalation: what a judge said of answers. front: what stood
         before the replicas. router: of a run that was not in real time: the workload is then also sent again (`rerun`), if the run
-        was complete.
+        was complete, or its horizon is known. horizon_ns: the end of the run; None if it ran until nothing was left to do.
     """
     steps = 0
     pools = pools_of(records, engine)
@@ -101,9 +109,18 @@ def replay(
         steps += int(mine.sum())
         if difference is not None:
             return ReplayReport(False, steps, f"replica {number}, {difference}" if number else difference)
-    if router is not None and not (records.requests["status"] == Status.IN_FLIGHT).any():
+    if router is not None and (horizon_ns is not None or not (records.requests["status"] == Status.IN_FLIGHT).any()):
         try:
-            again = rerun(records, workload, pools, router=router, seed=seed, escalation=escalation, front=front)
+            again = rerun(
+                records,
+                workload,
+                pools,
+                router=router,
+                seed=seed,
+                escalation=escalation,
+                front=front,
+                horizon_ns=horizon_ns,
+            )
         except LookupError as error:
             return ReplayReport(False, steps, f"sent again: {error}")
         for kind, recorded, now in (
@@ -135,18 +152,27 @@ def rerun(
     seed: int = 0,
     escalation: Escalation | None = None,
     front: Front = NOTHING,
+    horizon_ns: int | None = None,
 ) -> Records:
     """Sends the workload again, to replicas whose steps take as long as recorded. Beyond `replay`, arrivals, routing and
     clients' reactions are decided again too, so a run on the simulated or the device's clock comes out equal to the last bit;
-    one in real time does not, since its arrivals waited for a step's end to be seen, nor one that a horizon cut.
+    one in real time does not, since its arrivals waited for a step's end to be seen.
 
     Raises:
         LookupError: more steps are needed than were recorded.
     """
     pools = pools_of(records, engine)
-    executors = [RecordedResults(records, number) for number in range(sum(pool.replicas for pool in pools))]
+    cut = horizon_ns is not None
+    executors = [RecordedResults(records, number, cut) for number in range(sum(pool.replicas for pool in pools))]
     return run_pools_on_executors(
-        pools, workload, executors, router=router, seed=seed, escalation=escalation, front=front
+        pools,
+        workload,
+        executors,
+        router=router,
+        horizon_ns=horizon_ns,
+        seed=seed,
+        escalation=escalation,
+        front=front,
     )
 
 

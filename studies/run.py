@@ -72,7 +72,7 @@ def simulate(
         pools.simulated(scenario, workload, costs),
         workload,
         router=scenario.routing,
-        horizon_ns=None if scenario.horizon is None else round(scenario.horizon * 1e9),
+        horizon_ns=_horizon_ns(scenario),
         seed=scenario.seed,
         escalation=answers.escalation_of(scenario, workload),
         front=front.of_scenario(scenario, workload),
@@ -108,7 +108,7 @@ def execute(
     views = scenario.of_pools()
     replicas = [one for built, view in zip(engines, views, strict=True) for one in _replicas(built, view.replicas)]
     counted = [_Counted(executor, told) for executor in replicas]
-    horizon = None if scenario.horizon is None else round(scenario.horizon * 1e9)
+    horizon = _horizon_ns(scenario)
     if clock == "device":
         from sim.cluster import run_pools_on_executors
 
@@ -229,6 +229,7 @@ def replayed(run: Run, workload: Workload) -> ReplayReport:
         seed=run.info["seed"],
         escalation=answers.recorded(run.info, workload),
         front=front.recorded(run.info, workload),
+        horizon_ns=run.info.get("horizon_ns"),
     )
 
 
@@ -271,6 +272,7 @@ def describe(
         "clock": clock,
         "device": device,
         "seed": scenario.seed,
+        "horizon_ns": _horizon_ns(scenario),
         "model": scenario.model.name,
         "hardware": scenario.hardware.name if way == "simulate" else None,
         "replicas": scenario.replicas,
@@ -322,6 +324,10 @@ def versions() -> dict[str, str]:
     except metadata.PackageNotFoundError:
         own = "source tree"
     return {"servetwin": own, "python": platform.python_version(), "numpy": np.__version__}
+
+
+def _horizon_ns(scenario: Scenario) -> int | None:
+    return None if scenario.horizon is None else round(scenario.horizon * 1e9)
 
 
 def _listed(engine: Engine | Sequence[Engine]) -> list[Engine]:

@@ -12,6 +12,7 @@ from sim.profile import Coefficients, Profile
 from sim.profile_cost import ProfileCost
 from sim.profile_parts import Domain, Range, Source
 from studies import compare, execute, results, run_tables, simulate, tables, validate
+from studies.run import replayed
 from studies.validation import variants_of
 
 SMALL = ["workload.requests=12", "workload.arrivals.rate=20", "workload.output=6"]
@@ -130,6 +131,15 @@ def test_the_horizon_of_a_scenario_ends_its_execution_on_both_clocks(clock):
     run = execute(scenarios.load("demo", overrides=[*TINY[2:], *late]), clock=clock)
     assert run.summary["submitted"] <= 1
     assert run.summary["never_sent"] >= 1
+
+
+@pytest.mark.parametrize("horizon", ["1us", "200ms", "50s"])
+def test_a_run_with_a_horizon_is_sent_again_up_to_there(horizon):
+    """Also where it ends before the first request, or between two."""
+    run = simulate(scenarios.load("demo", overrides=["workload.requests=20", f"horizon={horizon}"]))
+    assert run.workload is not None
+    report = replayed(run, run.workload)
+    assert (report.identical, report.first_difference) == (True, None)
 
 
 def test_a_profile_of_another_kind_of_run_is_refused(profile):
