@@ -50,9 +50,11 @@ def held_tokens(records: Records, rows: Rows) -> Column:
     """
     total = len(records.steps["step"])
     chunks, stretches = rows.chunks, rows.stretches
-    first = np.searchsorted(records.steps["replica"], np.arange(int(records.steps["replica"].max(initial=-1)) + 2))
     lost = np.concatenate([records.preempted, records.aborted])
-    gone = first[lost[:, 0]] + lost[:, 1]
+    replicas = 1 + max(int(records.steps["replica"].max(initial=-1)), int(lost[:, 0].max(initial=-1)))
+    first = np.searchsorted(records.steps["replica"], np.arange(replicas + 1))
+    # What is seen by a step that a horizon cut is lost when the replica's last one has ended.
+    gone = np.minimum(first[lost[:, 0]] + lost[:, 1], first[lost[:, 0] + 1])
     # Points at which what a request holds is known: (request, step, rank at that step, tokens then, tokens at last, last step).
     none = np.zeros(len(lost), dtype=np.int64)
     after = chunks["context"] + chunks["tokens"]
@@ -79,7 +81,8 @@ def held_tokens(records: Records, rows: Rows) -> Column:
     np.add.at(change, np.minimum(at, total), then - np.where(same, np.roll(at_last, 1), 0))
     final = np.append(request[1:] != request[:-1], True)[: len(request)]
     unfinished = records.requests["status"][request] == Status.IN_FLIGHT
-    end = np.where(unfinished, first[np.searchsorted(first, last, side="right")], last + 1)
+    ends = np.append(first, total)
+    end = np.where(unfinished, ends[np.searchsorted(first, last, side="right")], last + 1)
     np.add.at(change, np.minimum(end[final], total), -at_last[final])
     grows = np.zeros(total + 1, dtype=np.int64)
     np.add.at(grows, stretches["first"], 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 
@@ -13,6 +14,7 @@ from serving.fragmentation import external_percent, held_tokens, internal_percen
 from serving.metrics import summary
 from serving.plan import StepPlan
 from serving.records import Records
+from serving.request import Status
 from serving.rows import rows_of
 from serving.scheduler import Scheduler
 from sim import cluster
@@ -85,3 +87,22 @@ def test_summary_says_it_where_nothing_is_shared() -> None:
     assert summary(records, engine=engine)["kv_internal_fragmentation_percent"] == internal_percent(records, engine)
     shared = replace(engine, enable_prefix_caching=True)
     assert "kv_internal_fragmentation_percent" not in summary(records, engine=shared)
+
+
+def test_who_left_a_replica_before_its_first_step_ended_held_nothing() -> None:
+    """The horizon cuts the only step of the second replica, whose request's client has left by then."""
+    engine = EngineConfig(9, enable_prefix_caching=False)
+    sent = workload([0, 1], [4, 4], [16, 16])
+    records = simulate(engine, sent, SteadyCost(), replicas=2)
+    steps = {name: column[records.steps["replica"] == 0] for name, column in records.steps.items()}
+    status = np.array([Status.FINISHED, Status.ABORTED])
+    cut = replace(
+        records,
+        steps=steps,
+        requests=records.requests | {"status": status},
+        chunks=records.chunks[records.chunks[:, 0] == 0],
+        aborted=np.array([[1, 0, 1]]),
+    )
+    rows = rows_of(cut)
+    assert rows is not None
+    assert held_tokens(cut, rows).tolist() == [16, 17, 18, 19]
