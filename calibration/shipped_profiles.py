@@ -18,8 +18,8 @@ from calibration.operators.checkpoints import checkpoint
 from calibration.operators.compose import compose
 from calibration.operators.curves import jumps
 from calibration.silicon import constants as silicon_constants
-from scenarios.engine import kv_blocks
 from scenarios.hardware import CATALOG as HARDWARE
+from scenarios.kv_memory import kv_blocks
 from scenarios.models import CATALOG as MODELS
 from scenarios.models import ModelSpec
 from sim.operator_profile import OperatorProfile

@@ -7,14 +7,11 @@ that it is from. They look at what clients declared (`max_tokens`) and at what h
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from serving.config import EngineConfig
 from serving.policies import Order
 from serving.request import Request
-
-if TYPE_CHECKING:
-    from serving.scheduler import WaitingQueue
+from serving.waiting_queue import WaitingQueue
 
 
 class MaxUtilization:

@@ -14,8 +14,8 @@ from heapq import heapify, heappop, heappush
 from serving.config import EngineConfig
 from serving.extents import Match, PrefixExtents
 from serving.plan import Admission, Scheduled, StepPlan, StepShape
+from serving.prefix_stats import PrefixStats
 from serving.request import Request, Status
-from serving.scheduler import PrefixStats
 
 # Looking a member up in its enum takes as long as ten instructions.
 _RUNNING, _PREEMPTED, _FINISHED = Status.RUNNING, Status.PREEMPTED, Status.FINISHED

@@ -6,12 +6,9 @@ runs the plan on a device or on a cost model, and calls `update()`.
 
 from __future__ import annotations
 
-from bisect import insort
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from itertools import islice, takewhile
-from typing import Any
 
 from serving.batching import BATCHINGS, Batching
 from serving.block_pool import BlockPool
@@ -21,60 +18,16 @@ from serving.contiguous_pool import ContiguousPool
 from serving.host_memory import HostMemory
 from serving.plan import Admission, Scheduled, StepPlan, StepShape
 from serving.policies import ORDERS
+from serving.prefix_stats import PrefixStats
 from serving.request import Request, Status
 from serving.speculation import Speculation
+from serving.waiting_queue import WaitingQueue
 
 _BARREN = 1000  # preemptions per open request without one token in between: far beyond any run that gets on
 
 
 class LivelockError(RuntimeError):
     """Requests preempt one another for ever under these settings, as they would in the engine that is modelled."""
-
-
-@dataclass(slots=True)
-class PrefixStats:
-    """Prefix-cache look-ups in tokens: each request once at first admission; re-admissions are counted apart."""
-
-    requests: int = 0
-    queries: int = 0
-    hits: int = 0
-    preempted_requests: int = 0
-    preempted_queries: int = 0
-    preempted_hits: int = 0
-
-    def count(self, tokens: int, hit_tokens: int, resumed: bool) -> None:
-        if resumed:
-            self.preempted_requests += 1
-            self.preempted_queries += tokens
-            self.preempted_hits += hit_tokens
-        else:
-            self.requests += 1
-            self.queries += tokens
-            self.hits += hit_tokens
-
-
-class WaitingQueue:
-    """Waiting requests in order of arrival (preempted ones first), or sorted by a key."""
-
-    def __init__(self, key: Callable[[Request], Any] | None) -> None:
-        self.key = key
-        self.requests: list[Request] = []
-
-    def add(self, request: Request) -> None:
-        if self.key is None:
-            self.requests.append(request)
-        else:
-            insort(self.requests, request, key=self.key)
-
-    def put_back(self, request: Request) -> None:
-        """A preempted request returns: to the front, unless a key sorts it."""
-        if self.key is None:
-            self.requests.insert(0, request)
-        else:
-            insort(self.requests, request, key=self.key)
-
-    def pop(self, position: int) -> Request:
-        return self.requests.pop(position)
 
 
 class Scheduler:

@@ -19,7 +19,7 @@ from scenarios.recorded import Blocks, RecordedTrace, to_workload
 from scenarios.trace_options import TraceOptions
 from scenarios.workload import Workload
 from serving.config import EngineConfig
-from serving.metrics import effective_samples, percentile, samples_needed
+from serving.samples import effective_samples, percentile, samples_needed
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

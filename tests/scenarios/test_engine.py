@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 import scenarios
 from scenarios import Scenario
-from scenarios.engine import kv_blocks
 from scenarios.hardware import CATALOG, hardware
+from scenarios.kv_memory import kv_blocks
 from scenarios.models import model
 from serving.plan import StepShape
 from sim.roofline import Roofline

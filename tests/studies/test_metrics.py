@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from serving.deliveries import Deliveries
-from serving.metrics import arrays, effective_samples, max_concurrent, percentile, samples_needed, summary
+from serving.metrics import arrays, max_concurrent, summary
 from serving.records import REQUEST_COLUMNS, STEP_COLUMNS, Records
 from serving.request import Status
+from serving.samples import effective_samples, percentile, samples_needed
 
 MS = 1_000_000
 
