@@ -11,7 +11,7 @@ A request's way: `arrive` (its client sends it) -> `enter` (the front end hands 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 
 import numpy as np
@@ -29,7 +29,7 @@ from serving.records import RequestLog
 from serving.request import Cause, Request, Status
 from serving.routing import Cascade, Router
 from sim.escalation import Escalation
-from sim.front import REFUSED, Front, answer_cut_short, degrade, requote
+from sim.front import REFUSED, Cut, Front, degrade, note_answer, requote
 from sim.pool import Pool
 from sim.replica import AnyReplica
 from sim.step_events import END_OF_TIME, REACTION, TIME_OUT, StepEvents
@@ -74,10 +74,11 @@ class Deployment:
         self.observed = self.clients.react or front.times_out or escalation is not None
         self.held: dict[int, AnyReplica | None] = {}
         self.inside: dict[int, Request] = {}  # the front end
-        self.cut_answers: dict[Hashable, int] = {}  # tokens of the answers that the ladder cut short
-        of_pool = {id(p): p.engine.fits(workload.prompt_tokens, workload.max_tokens).tolist() for p in homes}
+        self.cut_answers: Cut = {}
+        fits = {id(pool): pool.engine.fits(workload.prompt_tokens, workload.max_tokens) for pool in homes}
+        of_pool = {pool: found.tolist() for pool, found in fits.items()}
         self.fits: list[list[bool]] = [of_pool[id(pool)] for pool in homes]  # by replica, then by request
-        self.fits_all = [all(found) for found in zip(*of_pool.values(), strict=True)]
+        self.fits_all: list[bool] = np.logical_and.reduce(list(fits.values())).tolist()
         self.everywhere = range(len(homes))
         watched = [number for number, pool in enumerate(homes) if front.watch in (None, pool.name)]
         self.watched: Sequence[int] = watched
@@ -162,7 +163,7 @@ class Deployment:
     def arrive(self, request: Request, now: int) -> None:
         """A request was sent now."""
         if self.cut_answers:
-            requote(request, self.cut_answers)
+            requote(request, self.cut_answers, self.workload)
         if self.front.times_out:
             self.held[request.index] = None
             if self.front.patience is not None:
@@ -337,8 +338,8 @@ class Deployment:
         """The answer of `request` is complete: its client sends what depends on it."""
         self.held.pop(request.index, None)
         row = request.index % len(self.workload)
-        if request.rung:
-            self.cut_answers |= answer_cut_short(request, self.workload)
+        if request.rung or self.cut_answers:
+            note_answer(self.cut_answers, request, self.workload)
         if self.escalation is None or not self._judge(request, now):
             self._answer(row, now)
 
