@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from functools import partial
 from heapq import heappop, heappush
 
@@ -19,7 +19,7 @@ from serving.plan import Executor, StepPlan, StepResult
 from serving.records import Records, StepLog
 from serving.request import Cause, Request, Status
 from serving.scheduler import Scheduler
-from sim.front import NOTHING, REFUSED, Front, answer_cut_short, degrade, requote
+from sim.front import NOTHING, REFUSED, Cut, Front, degrade, note_answer, requote
 from sim.replica import EMPTY_STEPS_ALLOWED, let_go, staying
 
 Action = Callable[[int], None]
@@ -73,7 +73,7 @@ class _Live:
         self.open: dict[int, tuple[Request, int]] = {}
         self.leaving: dict[Request, None] = {}
         self.arrived: list[int] = []  # since the last decision
-        self.cut_answers: dict[Hashable, int] = {}
+        self.cut_answers: Cut = {}
         self.in_flight: deque[tuple[StepPlan, int, int]] = (
             deque()
         )  # with the times of its decision and of its submission
@@ -148,7 +148,7 @@ class _Live:
         for request in self.scheduler.update(plan, result.accepted, result.proposed):
             _, position = self.open.pop(request.index)
             self.requests.close(request, Status.FINISHED, end, submitted=position)
-            self.cut_answers |= answer_cut_short(request, self.workload)
+            note_answer(self.cut_answers, request, self.workload)
             self._send_later(self.clients.answered(request.index % len(self.workload), end))
 
     # -- a request's way to it -----------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ class _Live:
         """A client meant to send this row at `at`."""
         request = self.workload.request(row, at)
         if self.cut_answers:
-            requote(request, self.cut_answers)
+            requote(request, self.cut_answers, self.workload)
         self.open[row] = (request, -1)
         patience = self.front.patience
         if patience is not None and patience.first_token_ns is not None:

@@ -6,6 +6,7 @@ for the other, and what stands behind it is never found either: a prefix ends wh
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
@@ -73,3 +74,22 @@ History = Annotated[
     ShortForm({"enum": ["exact", "retokenised", "reasoning_stripped"]}),
 ]
 EXACT = Exact()
+PIECES = ("out", "ret", "fin")
+"""What content keys of quoted answers begin with."""
+
+
+def row_of(key: Hashable) -> int | None:
+    """The request whose answer a prompt quotes by this content key; None of any other text."""
+    kind, colon, row = key.partition(":") if isinstance(key, str) else ("", "", "")
+    return int(row) if colon and kind in PIECES and row.isdecimal() else None
+
+
+def shorter(pieces: Mapping[str, int], came: int, whole: int) -> dict[str, int]:
+    """The pieces by which one prompt quotes an answer, when only `came` of its `whole` tokens came out.
+
+    pieces: tokens by kind, `out` (as it was), `ret` (the same text in other tokens), `fin` (without its reasoning).
+    """
+    intact, other = pieces.get("out", 0), pieces.get("ret", 0)
+    kept = min(intact, came if not other else intact * came // (intact + other))
+    found = {"out": kept, "ret": min(other, came - kept), "fin": -(-pieces.get("fin", 0) * came // whole)}
+    return {kind: found[kind] for kind in pieces}

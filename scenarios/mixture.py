@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scenarios.errors import InputError
+from scenarios.history import row_of
 from scenarios.workload import Workload
 
 Ints = NDArray[np.int64]
@@ -137,14 +138,15 @@ def _segments(parts: Sequence[Workload], rows: Sequence[Ints], labels: Sequence[
 
 
 def _renamed(keys: Sequence[Hashable], place: Ints, label: str) -> NDArray[np.object_]:
-    """Keys of one part in the whole. `out:3` is the answer of the part's request 3, which has another row there."""
+    """Keys of one part in the whole. `out:3` is the answer of the part's request 3 (`ret:3` and `fin:3` what comes back of it), which
+    has another row there."""
     known: dict[Hashable, Hashable] = {}
     renamed = np.empty(len(keys), dtype=object)
     for i, key in enumerate(keys):
         name = known.get(key)
         if name is None:
-            if isinstance(key, str) and key.startswith("out:") and key[4:].isdecimal():
-                name = f"out:{place[int(key[4:])]}"
+            if (row := row_of(key)) is not None:
+                name = f"{str(key).partition(':')[0]}:{place[row]}"
             else:
                 own = key if isinstance(key, str) else f"p{key}"
                 name = f"{label}/{own}" if label else own

@@ -6,7 +6,7 @@ themselves are those of `serving.front_end`, `serving.degradation` and `serving.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ from scenarios.degradation import Degradation
 from scenarios.errors import InputError, unknown
 from scenarios.front_end import FrontEnd
 from scenarios.generate import Streams
+from scenarios.history import row_of, shorter
 from scenarios.transforms import Dialogue, cap_output, drop_stale_turns, quote_what_was_said
 from scenarios.workload import Workload
 from serving.admission import Limits
@@ -113,27 +114,42 @@ def degrade(request: Request, workload: Workload, effects: Effects, level: int) 
         _change(request, drop_stale_turns(Dialogue(request.prompt, roles), effects.keep_turns))
 
 
-def answer_cut_short(request: Request, workload: Workload) -> dict[Hashable, int]:
-    """Tokens of a complete answer that the ladder cut short, by the key by which later turns quote it; empty otherwise."""
-    row = request.index % len(workload)
-    if not request.rung or request.num_outputs >= min(workload.output_tokens[row], workload.max_tokens[row]):
-        return {}
-    return {f"out:{row}": request.num_outputs}
+Cut = dict[int, int]
+"""By request: the tokens of its answer, where the ladder cut it short."""
 
 
-def cut_answers(records: Records, workload: Workload) -> dict[Hashable, int]:
-    """Tokens of the answers of a run that the ladder cut short, by the keys by which later turns quote them."""
-    r, n = records.requests, len(workload)
-    rows = np.flatnonzero((r["status"] == Status.FINISHED) & (r["rung"] > 0))
-    wanted = np.minimum(workload.output_tokens, workload.max_tokens)[rows % n]
-    short = rows[r["output_tokens"][rows] < wanted]
-    return {f"out:{row % n}": int(r["output_tokens"][row]) for row in short.tolist()}
+def note_answer(cut: Cut, request: Request, workload: Workload) -> None:
+    """Notes a complete answer: whether later turns can quote all of it. Of several tries the last one counts."""
+    _note(cut, request.index % len(workload), request.rung, request.num_outputs, workload)
 
 
-def requote(request: Request, cut: Mapping[Hashable, int]) -> None:
-    """A later turn quotes no more of an answer than came out of it. cut: tokens of the answers that were capped, by key."""
-    if any(key in cut for key, _ in request.prompt):
-        _change(request, quote_what_was_said(Dialogue(request.prompt, (0,) * len(request.prompt)), cut))
+def cut_answers(records: Records, workload: Workload) -> Cut:
+    """The answers of a run that the ladder cut short."""
+    r, cut = records.requests, Cut()
+    for row in np.flatnonzero(r["status"] == Status.FINISHED).tolist():  # tries in their order
+        _note(cut, row % len(workload), int(r["rung"][row]), int(r["output_tokens"][row]), workload)
+    return cut
+
+
+def _note(cut: Cut, row: int, rung: int, tokens: int, workload: Workload) -> None:
+    if rung and tokens < min(workload.output_tokens[row], workload.max_tokens[row]):
+        cut[row] = tokens
+    else:
+        cut.pop(row, None)
+
+
+def requote(request: Request, cut: Cut, workload: Workload) -> None:
+    """A later turn quotes no more of an answer than came out of it."""
+    quoted: dict[int, dict[str, int]] = {}
+    for key, tokens in request.prompt:
+        if (row := row_of(key)) is not None and row in cut:
+            quoted.setdefault(row, {})[str(key).partition(":")[0]] = tokens
+    answers: dict[Hashable, int] = {}
+    for row, pieces in quoted.items():
+        whole = int(min(workload.output_tokens[row], workload.max_tokens[row]))
+        answers |= {f"{kind}:{row}": tokens for kind, tokens in shorter(pieces, cut[row], whole).items()}
+    if answers:
+        _change(request, quote_what_was_said(Dialogue(request.prompt, (0,) * len(request.prompt)), answers))
 
 
 def _change(request: Request, prompt: Dialogue) -> None:

@@ -238,7 +238,7 @@ class _ReplayedReplica:
         for i in self.visible.get(step, ()):
             request = self.workload.request(i, int(self.records.requests["arrival_ns"][i]))
             if self.cut_answers:
-                requote(request, self.cut_answers)
+                requote(request, self.cut_answers, self.workload)
             level = int(self.records.requests["rung"][i])
             if level:
                 degrade(request, self.workload, effects(self.rungs, level), level)

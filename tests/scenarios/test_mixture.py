@@ -52,6 +52,16 @@ def test_every_field_of_a_workload_is_merged() -> None:
     assert {field.name for field in dataclasses.fields(Workload)} == known
 
 
+def test_what_comes_back_of_an_answer_is_called_by_its_row_in_the_whole() -> None:
+    workload = drawn(jobs=JOBS, talk=CHAT | {"prompts": CHAT["prompts"] | {"history": "retokenised"}})
+    quoted = [(i, key) for i in range(len(workload)) for key, _ in workload.prompt(i) if str(key).startswith("ret:")]
+    assert len(quoted) >= 40
+    assert all(workload.session[int(str(key)[4:])] == workload.session[i] for i, key in quoted)
+    assert {str(key) for i, key in quoted if workload.prompt(i)[-2][0] == key} == {
+        f"ret:{row}" for row in workload.follows[workload.follows >= 0].tolist()
+    }
+
+
 def test_parts_are_merged_by_time_and_stay_whole() -> None:
     workload = drawn(chat=CHAT, jobs=JOBS)
     assert len(workload) == 60 + 20

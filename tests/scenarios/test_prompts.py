@@ -4,10 +4,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from scenarios import Scenario, generate
 from scenarios.errors import one_message
+from scenarios.history import History, shorter
 from scenarios.workload import Role, Workload
 from serving.metrics import summary
 from serving.records import Records
@@ -71,6 +72,20 @@ def test_stripped_reasoning_shortens_prompts_and_diverges_at_the_answer() -> Non
     assert sent.prompt_tokens.tolist() == [100, 210, 320, 430]
     assert sent.prompt(2) == (("p0", 100), ("fin:0", 10), ("p1", 100), ("fin:1", 10), ("p2", 100))
     assert simulated(sent).requests["cached_tokens"].tolist() == [0, 96, 208, 320]
+
+
+@pytest.mark.parametrize(
+    "history", ["exact", "retokenised", "reasoning_stripped", {"kind": "retokenised", "intact": 0.3}]
+)
+@pytest.mark.parametrize(("came", "whole"), [(1, 7), (7, 20), (100, 350)])
+def test_an_answer_that_ended_early_is_quoted_as_a_shorter_one(history: Any, came: int, whole: int) -> None:
+    kind = TypeAdapter(History).validate_python(history)
+    pieces = {key.partition(":")[0]: tokens for key, tokens in kind.quote(3, whole)}
+    expected = {key.partition(":")[0]: tokens for key, tokens in kind.quote(3, came)}
+    found = {kind: tokens for kind, tokens in shorter(pieces, came, whole).items() if tokens}
+    assert found.keys() == expected.keys() or sum(found.values()) == sum(expected.values())
+    assert all(abs(found.get(kind, 0) - tokens) <= 1 for kind, tokens in expected.items())
+    assert sum(found.values()) <= came
 
 
 def test_history_modes_draw_the_same_conversations() -> None:

@@ -160,3 +160,31 @@ def test_all_rungs_below_the_highest_are_in_force() -> None:
 def test_the_last_rung_refuses_everybody() -> None:
     r = served(workload([0, 1, 2]), Front(rungs=(rung("reject", 1, 0.5),))).requests
     assert r["cause"].tolist() == [0, 0, Cause.LADDER]
+
+
+@pytest.mark.parametrize(
+    ("quoted", "left"),
+    [
+        ([("out:2", 5)], 2),
+        ([("ret:2", 5)], 2),
+        ([("out:2", 3), ("ret:2", 2)], 2),
+        ([("fin:2", 3)], 2),
+        ([("fin:2", 1)], 1),
+        ([("out:1", 5)], 5),
+    ],
+)
+def test_later_turns_quote_what_is_left_of_a_capped_answer(quoted: list[tuple[str, int]], left: int) -> None:
+    """However it comes back: as it was, in other tokens, in part, or without its reasoning."""
+    prompts = [[("p0", 10)], [("p1", 10)], [("p2", 10)], [("p2", 10), *quoted, ("p3", 4)]]
+    load = workload(
+        [0, 1, 2, -1],
+        follows=np.array([-1, -1, -1, 2]),
+        prompt_tokens=np.array([sum(n for _, n in prompt) for prompt in prompts]),
+        segment_offset=np.cumsum([0, *map(len, prompts)]),
+        segment_keys=[key for prompt in prompts for key, _ in prompt],
+        segment_tokens=np.array([n for prompt in prompts for _, n in prompt]),
+    )
+    load.arrival_ns[3] = -1
+    r = served(load, Front(rungs=(rung("cap_output", 1, 0.5, cap=2),))).requests
+    assert r["output_tokens"].tolist() == [5, 5, 2, 5]
+    assert r["prompt_tokens"][3] == 10 + left + 4
