@@ -286,7 +286,8 @@ def _limit_ttft(workload: Workload, scenario: Scenario) -> None:
     """Tells policies what each request is promised, where classes are promised something of their own or the order asks."""
     limits = [scenario.slo.ttft if of is None else of["ttft"] for of in workload.class_slo or [None]]
     own = any(of is not None and of["ttft"] is not None for of in workload.class_slo)
-    if own or (scenario.engine_config().policy == "deadline" and limits != [None]):
+    asked = any(view.engine.policy == "deadline" for view in scenario.of_pools())
+    if own or (asked and limits != [None]):
         ns = np.array([-1 if limit is None else round(limit * 1e9) for limit in limits], dtype=np.int64)
         codes = np.zeros(len(workload), dtype=np.int64) if workload.service_class is None else workload.service_class
         workload.ttft_ns = ns[codes if workload.class_slo else np.zeros_like(codes)]

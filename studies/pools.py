@@ -82,7 +82,7 @@ def apart(records: Records, replicas: Sequence[int]) -> list[Records]:
         mine = (home >= first) & (home < first + n)
         steps = (records.steps["replica"] >= first) & (records.steps["replica"] < first + n)
         events = {}
-        for name in ("visible", "preempted", "aborted", "drafts", "chunks"):
+        for name in ("visible", "preempted", "aborted", "drafts", "chunks", "stranded"):
             rows = getattr(records, name)
             events[name] = rows[(rows[:, 0] >= first) & (rows[:, 0] < first + n)]
         part = replace(

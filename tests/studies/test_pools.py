@@ -21,6 +21,7 @@ from studies.latency_parts import latency_parts
 from studies.results import Run
 from studies.run import replayed, simulate
 from studies.run_parts import replica_costs
+from studies.workload_files import load_workload
 
 DOCUMENT: dict[str, Any] = {
     "name": "cascade",
@@ -122,7 +123,7 @@ def test_parts_of_a_judged_request_sum_to_what_its_client_saw() -> None:
 
 def test_a_saved_run_is_replayed_and_reported(tmp_path: Path) -> None:
     report.save(run(), tmp_path / "run")
-    again, sent = results.load(tmp_path / "run"), results.load_workload(tmp_path / "run")
+    again, sent = results.load(tmp_path / "run"), load_workload(tmp_path / "run")
     assert replayed(again, sent).identical
     assert again.summary["expected_quality"] == run().summary["expected_quality"]
     assert again.records.judged_ns is not None
@@ -152,6 +153,25 @@ def test_what_pools_did_apart_adds_up() -> None:
     assert [f["completed"] for f in figures] == [200, found.summary["escalated"]]
     assert isinstance(parts[0], Records)
     assert parts[0].steps["replica"].max() == 0
+
+
+def test_holes_in_the_memory_of_one_pool_are_not_those_of_another() -> None:
+    engine = {"kv_allocation": "contiguous", "num_gpu_blocks": 300, "max_model_len": 2000}
+    workload = {"input": {"distribution": "uniform", "min": 10, "max": 900}, "difficulty": 0.9}
+    first = DOCUMENT["pools"][0]
+    found = simulate(
+        scenarios.loads(
+            yaml.safe_dump(
+                DOCUMENT
+                | {"pools": [first, DOCUMENT["pools"][1] | {"engine": engine}]}
+                | {"workload": DOCUMENT["workload"] | workload}
+            )
+        )
+    )
+    assert len(found.records.stranded)
+    paged, contiguous = pools.apart(found.records, [1, 2])
+    assert not len(paged.stranded)
+    assert len(contiguous.stranded) == len(found.records.stranded)
 
 
 def test_a_run_of_one_pool_says_nothing_of_pools() -> None:
