@@ -33,7 +33,17 @@ from serving.routing import Routing
 
 
 class Scenario(Section):
-    """All of it. Build one with `scenarios.load`, or from Python with `Scenario.model_validate(mapping)`."""
+    """All of it. Build one with `scenarios.load`, or from Python with `Scenario.model_validate(mapping)`.
+
+    Args:
+        model, hardware: names of the catalogs, files, or sheets of your own; of pools, what they do not state.
+        replicas: equal engines behind the router. router: which of them takes a request, a name or one with its options.
+        pools: instead of replicas, engines of several models, each with its own hardware, settings and price.
+        client_behaviour: how long clients wait, and whether they try again. front_end: HTTP and tokenisation before the engines.
+        admission: bounds of queues and allowances. degradation: what is given up under load, in order.
+        slo: what every request is promised. objectives: what a run as a whole is held to, such as `ttft_p95 <= 2s`.
+        seed: of everything that is drawn. horizon: the run is cut there.
+    """
 
     schema_version: Literal[1] = 1
     name: str = "unnamed"

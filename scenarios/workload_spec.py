@@ -43,9 +43,11 @@ class WorkloadSpec(Section):
 
     Args:
         requests: how many. Staged arrivals, and others with a duration, know it themselves.
+        arrivals: when they are sent. prompts: what they share with each other, and which quote earlier answers.
         input: new prompt tokens of a request, before shared prefixes and earlier turns.
         output: answer tokens, the true length, which no policy sees.
         max_tokens: what clients declare: a number, or `as_output` for exactly the answer's length.
+        tenants: customers, each with its share, priority, lengths and mix of classes.
         classes: kinds of work, each with what is its own; every conversation is of one of them.
         difficulty: what a router that judges prompts sees, 0 (trivial) to 1.
         mix: workloads by name, each with its own arrivals, merged by time. A part's name is the class of what it sends, unless it
