@@ -222,9 +222,10 @@ def replay(
     With its own step durations it must come out identical; exit code 1 if not."""
     from studies import results
     from studies.run import replayed
+    from studies.workload_files import load_workload
 
     recorded = results.load(log)
-    found = replayed(recorded, results.load_workload(log))
+    found = replayed(recorded, load_workload(log))
     if as_json:
         terminal.print_json(
             {"identical": found.identical, "steps": found.steps, "first_difference": found.first_difference}

@@ -9,9 +9,10 @@ from typing import Any
 
 from scenarios.errors import InputError
 from scenarios.schema import Scenario
-from studies import extrapolation, figures, html, report, results, run_tables, step_costs, tables
+from studies import extrapolation, figures, html, report, run_tables, step_costs, tables
 from studies.results import Run
 from studies.run import loaded, simulate
+from studies.strict_json import dumps
 from studies.tables import Table
 
 ROWS = (
@@ -181,5 +182,5 @@ def write(found: Comparison, folder: Path) -> Path:
     lead = "\n".join(line for run in found.runs.values() for line in (run_tables.heading(run), *run_tables.about(run)))
     section = html.Section("", "\n".join(found.sentences()), (), [found.table()], drawn)
     folded = [(f"Scenario {name}", run.scenario_yaml) for name, run in found.runs.items()]
-    (folder / "compare.json").write_text(results.dumps(found.to_dict()) + "\n", encoding="utf-8")
+    (folder / "compare.json").write_text(dumps(found.to_dict()) + "\n", encoding="utf-8")
     return html.write(html.Page(" against ".join(found.runs), lead, [section], folded), folder / "compare.html")

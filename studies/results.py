@@ -29,6 +29,8 @@ from serving.records import (
 )
 from serving.row_log import CHUNK_COLUMNS
 from studies.limits import NOT_MODELLED
+from studies.strict_json import dumps
+from studies.workload_files import save_workload
 
 if TYPE_CHECKING:
     from scenarios.schema import Scenario
@@ -46,19 +48,6 @@ EVENT_COLUMNS = ("kind", "replica", "step", "request")
 LATENCY_COLUMNS = ("ttft", "tpot")
 """Figures of each request in seconds, written for readers of requests.parquet; null where there is none. They follow from the
 other columns, and are not read back."""
-WORKLOAD_COLUMNS = (
-    "arrival_ns",
-    "prompt_tokens",
-    "output_tokens",
-    "max_tokens",
-    "priority",
-    "tenant",
-    "session",
-    "follows",
-    "think_ns",
-)
-OPTIONAL_WORKLOAD_COLUMNS = ("service_class", "predicted_tokens", "ttft_ns", "difficulty")
-WORKLOAD_FACTS = ("tenants", "classes", "class_slo", "concurrency", "tries", "source", "changes")
 
 
 class _Info(BaseModel):
@@ -223,76 +212,12 @@ def _write(run: Run, part: Path, extra: Mapping[str, Any]) -> None:
         drafts = dict(zip(DRAFT_COLUMNS, r.drafts.T.copy(), strict=True))
         pq.write_table(pa.table(drafts), part / "drafts.parquet", compression="zstd")
     if run.workload is not None:
-        _write_workload(run.workload, part)
+        save_workload(run.workload, part)
     (part / "scenario.yaml").write_text(run.scenario_yaml, encoding="utf-8", errors="replace")
     info = {"format_version": FORMAT_VERSION, **run.info, "tenants": list(r.tenants), "records": r.info}
     info |= {"classes": list(r.classes), "class_slo": list(r.class_slo), "first_tries": r.first_tries}
     (part / "run.json").write_text(dumps(info) + "\n", encoding="utf-8")
     (part / "result.json").write_text(dumps({**document(run), **extra}) + "\n", encoding="utf-8")
-
-
-def _write_workload(workload: Workload, part: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    columns: dict[str, Any] = {name: getattr(workload, name) for name in WORKLOAD_COLUMNS}
-    for name in OPTIONAL_WORKLOAD_COLUMNS:
-        if (column := getattr(workload, name)) is not None:
-            columns[name] = column
-    if workload.segment_offset is not None:
-        columns["segments"] = np.diff(workload.segment_offset)
-        # Only equality of keys matters: those that are not text already are written as text.
-        keys = [key if isinstance(key, str) else f"#{key!r}" for key in workload.segment_keys]
-        described = {"key": pa.array(keys).dictionary_encode(), "tokens": workload.segment_tokens}
-        if workload.segment_role is not None:
-            described["role"] = workload.segment_role
-        segments = pa.table(described)
-        pq.write_table(segments, part / "segments.parquet", compression="zstd")
-    about = {name: getattr(workload, name) for name in WORKLOAD_FACTS}
-    about["joins"] = None if workload.joins is None else workload.joins.tolist()
-    table = pa.table(columns).replace_schema_metadata({"servetwin": json.dumps(about, default=_plain)})
-    pq.write_table(table, part / "workload.parquet", compression="zstd")
-
-
-def load_workload(folder: Path | str) -> Workload:
-    """What a saved run was sent.
-
-    Raises:
-        InputError: the folder has none, or it is damaged.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    folder = Path(folder)
-    try:
-        table = pq.read_table(folder / "workload.parquet")
-        about = json.loads(table.schema.metadata[b"servetwin"])
-        columns = {name: table[name].to_numpy() for name in WORKLOAD_COLUMNS}
-        columns |= {name: table[name].to_numpy() for name in OPTIONAL_WORKLOAD_COLUMNS if name in table.column_names}
-        offset = keys = tokens = role = None
-        if "segments" in table.column_names:
-            offset = np.concatenate([[0], np.cumsum(table["segments"].to_numpy())]).astype(np.int64)
-            segments = pq.read_table(folder / "segments.parquet")
-            keys, tokens = segments["key"].to_pylist(), segments["tokens"].to_numpy()
-            role = segments["role"].to_numpy() if "role" in segments.column_names else None
-        joins = None if about.get("joins") is None else np.array(about["joins"], dtype=np.int64).reshape(-1, 2)
-    except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as error:
-        raise InputError(f"{folder}: its workload cannot be read: {str(error).splitlines()[0]}") from None
-    return Workload(
-        **columns,
-        tenants=tuple(about["tenants"]),
-        concurrency=about["concurrency"],
-        segment_offset=offset,
-        segment_keys=keys or (),
-        segment_tokens=tokens,
-        source=about["source"],
-        segment_role=role,
-        classes=tuple(about.get("classes", ("default",))),
-        class_slo=tuple(about.get("class_slo", ())),
-        tries=about.get("tries", 1),
-        joins=joins,
-        changes=tuple(about.get("changes", ())),
-    )
 
 
 def load(folder: Path | str) -> Run:
@@ -415,18 +340,3 @@ def document(run: Run) -> dict[str, Any]:
 def file_name(name: str) -> str:
     """A scenario's name as the name of a folder."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "run"
-
-
-def dumps(value: Any) -> str:
-    """Strict JSON: numpy numbers are unpacked, NaN and infinity are refused."""
-    return json.dumps(value, indent=1, allow_nan=False, default=_plain)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    if isinstance(value, Path):
-        return str(value)
-    raise TypeError(f"{type(value).__name__} is not JSON")

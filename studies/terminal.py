@@ -33,7 +33,7 @@ def show_tables(tables: Sequence[Table], sentences: Sequence[str] = (), console:
 
 
 def print_json(value: Any) -> None:
-    from studies.results import dumps
+    from studies.strict_json import dumps
 
     # In one write: a reader that has seen enough may be gone before a second one.
     sys.stdout.write(dumps(value) + "\n")

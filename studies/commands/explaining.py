@@ -34,11 +34,12 @@ def explain(
     from studies.explain import Explanation
     from studies.run import simulate
     from studies.without import without as rerun
+    from studies.workload_files import load_workload
 
     if Path(run).is_dir():
         if set_:
             raise InputError(f"--set {set_[0]}: changes a scenario, but {run} is a finished run")
-        found, workload = results.load(run), results.load_workload(run)
+        found, workload = results.load(run), load_workload(run)
     else:
         scenario = scenarios.load(run, overrides=set_ or [])
         with terminal.spinner("simulating"):

@@ -11,6 +11,7 @@ from scenarios.errors import InputError
 from studies import html, results, step_costs, tables
 from studies.measured.loads import Load
 from studies.measured.validation import Measured
+from studies.strict_json import dumps
 from studies.tables import Table
 
 DECISIVE = (
@@ -310,7 +311,7 @@ def write(found: Measured, folder: Path) -> Path:
     """Writes measured.json and report.html into a folder."""
     check_target(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "measured.json").write_text(results.dumps(to_dict(found)) + "\n", encoding="utf-8")
+    (folder / "measured.json").write_text(dumps(to_dict(found)) + "\n", encoding="utf-8")
     section = html.Section("", sentence(found), (), report_tables(found), ())
     page = html.Page(
         f"{found.found.folder.name}: simulated against measured",

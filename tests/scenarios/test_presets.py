@@ -100,7 +100,10 @@ def test_presets_name_what_there_is() -> None:
     ("engine", "message"),
     [
         ({"preset": "vllm@0.11"}, r"unknown preset 'vllm@0\.11': did you mean 'vllm@0\.1"),
-        ({"batching": "static", "async_scheduling": True}, "modelled for batching chunked, decode_first, prefill_first"),
+        (
+            {"batching": "static", "async_scheduling": True},
+            "modelled for batching chunked, decode_first, prefill_first",
+        ),
         ({"batch_wait_timeout_iters": 3}, "both batch_wait fields are above 0"),
         (
             {"batching": "prefill_first", "batch_wait_timeout_iters": 3, "batch_wait_max_tokens_ratio": 0.5},

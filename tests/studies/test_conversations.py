@@ -11,6 +11,7 @@ from studies import results
 from studies.conversations import tables_of
 from studies.results import Run
 from studies.run import replayed
+from studies.workload_files import load_workload
 
 AGENT = {
     "kind": "agents",
@@ -105,7 +106,7 @@ def test_the_report_says_what_transforms_changed() -> None:
 def test_a_saved_run_knows_who_waited_for_whom_and_replays(tmp_path: Path) -> None:
     found = run(AGENT | {"steps": 3, "sub_agents": {"count": 2, "task": 30}})
     folder = results.save(found, tmp_path / "out")
-    loaded, sent = results.load(folder), results.load_workload(folder)
+    loaded, sent = results.load(folder), load_workload(folder)
     assert found.workload is not None
     assert found.workload.joins is not None
     assert sent.joins is not None

@@ -13,7 +13,9 @@ from sim.profile_cost import ProfileCost
 from sim.profile_parts import Domain, Range, Source
 from studies import compare, execute, results, run_tables, simulate, tables, validate
 from studies.run import replayed
+from studies.strict_json import dumps
 from studies.validation import variants_of
+from studies.workload_files import load_workload
 
 SMALL = ["workload.requests=12", "workload.arrivals.rate=20", "workload.output=6"]
 TINY = [
@@ -84,7 +86,7 @@ def test_a_profile_of_another_model_is_refused(profile, tmp_path):
 def test_shared_prefixes_survive_a_result_folder(scenario, tmp_path):
     run = simulate(scenario)
     results.save(run, tmp_path / "out")
-    again = results.load_workload(tmp_path / "out")
+    again = load_workload(tmp_path / "out")
     for i in range(len(again)):
         assert [n for _, n in again.prompt(i)] == [n for _, n in run.workload.prompt(i)]
     before = [key for i in range(12) for key, _ in run.workload.prompt(i)]
@@ -158,7 +160,7 @@ def test_validation_keeps_its_layers_apart(profile, tmp_path):
     assert seen == sorted(seen)
     assert found.schedule["identical"]
     assert found.schedule["steps"] == sum(len(run.records.steps["step"]) for run in found.executed) > 0
-    document = json.loads(results.dumps(found.to_dict()))
+    document = json.loads(dumps(found.to_dict()))
     assert set(document["outcome"][0]) >= {"metric", "live", "simulated", "error", "noise"}
     for row in document["outcome"]:
         assert row["error"] == pytest.approx(row["simulated"] / row["live"] - 1)

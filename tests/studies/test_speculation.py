@@ -11,10 +11,11 @@ import scenarios
 from sim.measured_acceptance import MeasuredAcceptance
 from studies import execute, simulate
 from studies.acceptance import store
-from studies.results import load, load_workload, save
+from studies.results import load, save
 from studies.run import replayed
 from studies.run_tables import about, every
 from studies.speculation import acceptance_of, break_even, tokens_per_step
+from studies.workload_files import load_workload
 
 TEXT = """
 name: drafts

@@ -14,6 +14,7 @@ from scenarios import Scenario
 from studies import results
 from studies.results import Run
 from studies.run import replayed
+from studies.workload_files import load_workload
 
 pytest.importorskip("torch", reason="executions need the extra gpu")
 
@@ -65,7 +66,7 @@ def test_classes_with_priorities_and_deadlines(policy: str, tmp_path: Path) -> N
     assert run.records.requests["cached_tokens"][~opening].min() >= 48
     folder = results.save(run, tmp_path / "out")
     again = results.load(folder)
-    workload_again = results.load_workload(folder)
+    workload_again = load_workload(folder)
     assert replayed(again, workload_again).identical
 
 

@@ -16,6 +16,7 @@ from serving.routing import ROUTERS
 from studies import results
 from studies.run import execute, replayed, simulate
 from studies.validation import validate, write
+from studies.workload_files import load_workload
 
 pytest.importorskip("torch", reason="executions need the extra gpu")
 
@@ -73,7 +74,7 @@ def test_a_cascade_of_two_models_is_executed_and_replayed(router: dict[str, Any]
         assert run.summary["escalated"] == int(run.records.submitted.sum()) - 12 > 0
     results.save(run, tmp_path / "run")
     again = results.load(tmp_path / "run")
-    assert replayed(again, results.load_workload(tmp_path / "run")).identical
+    assert replayed(again, load_workload(tmp_path / "run")).identical
     for column, was in ((again.records.judged_ns, run.records.judged_ns),):
         assert (column is None) == (was is None)
         assert column is None or np.array_equal(column, was)
