@@ -19,7 +19,7 @@ from pydantic import Field, field_validator, model_validator
 from scenarios.errors import misplaced, unknown
 from scenarios.fields import Section
 from scenarios.models import BYTES
-from scenarios.transforming import Transform
+from scenarios.transforms import Transform
 
 if TYPE_CHECKING:
     from scenarios.schema import Scenario

@@ -22,7 +22,7 @@ from scenarios.prompts import Prompts
 from scenarios.recorded import to_workload
 from scenarios.recorded_sessions import SessionTrace, sessions_to_workload
 from scenarios.schema import Scenario
-from scenarios.transforming import cap_of, transformed
+from scenarios.transforms import cap_of, transformed
 from scenarios.workload import Workload
 from scenarios.workload_spec import WorkloadSpec
 from serving.config import EngineConfig

@@ -18,7 +18,7 @@ from scenarios.lengths import Fixed, Lengths, MaxTokens
 from scenarios.predictors import Predictor
 from scenarios.prompts import Prompts, Sessions, SharedPrefix, Unique
 from scenarios.trace_options import TraceOptions
-from scenarios.transforming import Transform, check_caps, check_transforms
+from scenarios.transforms import Transform, check_caps, check_transforms
 from scenarios.varying_rate import MOST_REQUESTS
 from serving.config import EngineConfig
 

@@ -14,11 +14,11 @@ import numpy as np
 from scenarios.admission import Admission
 from scenarios.client_behaviour import ClientBehaviour, Patience
 from scenarios.degradation import Degradation
+from scenarios.dialogue import Dialogue, cap_output, drop_stale_turns, quote_what_was_said
 from scenarios.errors import InputError, unknown
 from scenarios.front_end import FrontEnd
 from scenarios.generate import Streams
 from scenarios.history import row_of, shorter
-from scenarios.transforms import Dialogue, cap_output, drop_stale_turns, quote_what_was_said
 from scenarios.workload import Workload
 from serving.admission import Limits
 from serving.degradation import Effects, Rung

@@ -24,7 +24,7 @@ from scenarios.presets import PRESETS
 from scenarios.prompts import Prompts
 from scenarios.schema import Scenario
 from scenarios.traces import READERS
-from scenarios.transforming import Transform
+from scenarios.transforms import Transform
 from scenarios.workload_spec import WorkloadSpec
 from serving.admission import WHEN_FULL
 from serving.batching import BATCHINGS
