@@ -13,7 +13,7 @@ from serving.config import EngineConfig
 from serving.metrics import latencies
 from serving.plan import StepShape
 from serving.records import Records
-from serving.request import Status
+from serving.request import Cause, Status
 from sim.cost import CostModel
 from sim.drafting import Drafting
 from sim.host_link import HostLink
@@ -123,7 +123,19 @@ def _rejected(records: Records, count: int) -> str:
     """What comes before all else: a run that turned requests away is not as good as the figures of the others."""
     if not count:
         return ""
-    return f"{count:,} of {len(records.requests['status']):,} requests are rejected: no empty engine could hold them. "
+    return f"{count:,} of {len(records.requests['status']):,} requests are rejected: {why_rejected(records)}. "
+
+
+def why_rejected(records: Records) -> str:
+    """Whether rejected requests were too large, or turned away where the scenario declares limits or a ladder."""
+    r = records.requests
+    rejected = r["status"] == Status.REJECTED
+    turned_away = int((rejected & (r["cause"] > Cause.NEVER_FITS)).sum())
+    too_large = int(rejected.sum()) - turned_away
+    if not turned_away:
+        return "no empty engine could hold them"
+    limits = "turned away by declared limits or the degradation ladder"
+    return limits if not too_large else f"{turned_away:,} {limits}, {too_large:,} that no empty engine could hold"
 
 
 def cause_of(steps: Mapping[str, Any], weight: Any, engine: EngineConfig) -> str:

@@ -31,24 +31,42 @@ def show(run: Run, console: Console) -> None:
 
 def show_table(table: tables.Table, console: Console) -> None:
     from rich import box
+    from rich.cells import cell_len
     from rich.markup import escape
+    from rich.measure import Measurement
     from rich.table import Table
 
-    grid = Table(
-        title=table.title,
-        title_justify="left",
-        title_style="bold",
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-        show_header=any(table.head),
-    )
-    for i, head in enumerate(table.head):
-        grid.add_column(head, justify="left" if i == 0 else "right", no_wrap=i > 0)
-    for row in table.rows:
-        grid.add_row(*(escape(cell) for cell in row))
+    def grid(head: Sequence[str]) -> Table:
+        found = Table(
+            title=table.title,
+            title_justify="left",
+            title_style="bold",
+            box=box.SIMPLE_HEAD,
+            show_edge=False,
+            pad_edge=False,
+            show_header=any(head),
+        )
+        for i, title in enumerate(head):
+            cells = [title, *(row[i] for row in table.rows)]
+            # The first column wraps between words, the others nowhere; nothing is cut.
+            parts = [part for cell in cells for part in (cell.split() if i == 0 else cell.split("\n"))]
+            widest = max(map(cell_len, parts), default=1)
+            found.add_column(title, justify="left" if i == 0 else "right", no_wrap=i > 0, min_width=widest)
+        for row in table.rows:
+            found.add_row(*(escape(cell) for cell in row))
+        return found
+
+    def least(found: Table) -> int:
+        return Measurement.get(console, console.options.update(max_width=1000), found).minimum
+
+    shown = grid(table.head)
+    if least(shown) > console.width:
+        shown = grid([title.replace(" ", "\n") for title in table.head])
+    # What is wider even so is printed in full, and the terminal breaks its lines.
+    if least(shown) > console.width:
+        shown.width = least(shown)
     console.print()
-    console.print(grid)
+    console.print(shown, crop=False)
     if table.note:
         console.print(f"[dim]{escape(table.note)}[/]", highlight=False)
 

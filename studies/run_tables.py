@@ -11,7 +11,7 @@ import numpy as np
 from scenarios.presets import DEFAULT, PRESETS
 from serving.request import Status
 from sim.quality import UNQUANTISED
-from studies import computed, conversations, economics, explain, given_up, pool_tables, senders, step_costs
+from studies import binding, computed, conversations, economics, explain, given_up, pool_tables, senders, step_costs
 from studies.results import Run
 from studies.tables import DASH, LABELS, Table, between, milliseconds, number, percent
 
@@ -166,7 +166,7 @@ def rejections(run: Run, show: int = 3) -> list[str]:
     rows = np.flatnonzero(r["status"] == Status.REJECTED)
     if not len(rows):
         return []
-    lines = [f"Rejected: {len(rows)} that no empty engine could hold"]
+    lines = [f"Rejected: {len(rows):,}, {binding.why_rejected(run.records)}"]
     named = run.records.info.get("rejected")
     reasons = {entry["request"]: entry["reason"] for entry in named} if isinstance(named, list) else {}
     for i in rows[:show].tolist():

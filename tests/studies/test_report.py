@@ -16,8 +16,9 @@ from calibration.features import steps_to_shapes
 from scenarios.errors import InputError
 from scenarios.presets import PRESETS
 from serving.metrics import summary
+from serving.request import Cause, Status
 from studies import figures, html, report, results, run_tables, simulate, tables
-from studies.binding import binding, sampled_shapes
+from studies.binding import binding, sampled_shapes, why_rejected
 from studies.results import Run
 from tests.studies.test_metrics import empty
 
@@ -135,7 +136,31 @@ def test_a_wait_for_the_running_step_is_not_called_no_wait(drive):
 
 
 def test_rejected_requests_are_said_first(run):
-    assert run.info["binding"]["sentence"].startswith("1 of 71 requests are rejected")
+    assert run.info["binding"]["sentence"].startswith(
+        "1 of 71 requests are rejected: no empty engine could hold them. "
+    )
+
+
+def test_requests_that_limits_turned_away_are_not_called_too_large(drive):
+    records = drive([(0, 16, 2)] * 5).records
+    records.requests["status"][:3] = Status.REJECTED
+    records.requests["cause"][:3] = [Cause.QUEUE_REQUESTS, Cause.LADDER, Cause.NEVER_FITS]
+    assert why_rejected(records).startswith("2 turned away by declared limits")
+    assert why_rejected(records).endswith("1 that no empty engine could hold")
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_no_word_of_a_table_is_cut_where_the_terminal_is_narrow(width):
+    heads = ("", "requests", "per request", "per 1M output", "met its SLO", "revenue so far", "margin so far")
+    table = tables.Table("Cost", heads, [("a_tenant_of_ours and more", *["123,456"] * 6)])
+    console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    with console.file:
+        report.show_table(table, console)
+    text = console.export_text()
+    assert "…" not in text
+    assert text.count("123,456") == 6
+    for word in ("a_tenant_of_ours", "requests", "output", "margin"):
+        assert word in text
 
 
 def test_a_rewritten_trace_is_told_on_the_terminal_and_in_the_page(run):
