@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -150,4 +151,17 @@ def json_schema() -> dict[str, Any]:
     engine["capacity_scheduler_policy"]["enum"] = list(CAPACITIES)
     names, *_ = schema["properties"]["router"]["oneOf"]
     names["enum"] = list(ROUTERS)
+    for part in (schema, *schema["$defs"].values()):
+        for name, text in _field_texts(part).items():
+            part["properties"][name]["description"] = text
     return schema
+
+
+def _field_texts(part: Mapping[str, Any]) -> dict[str, str]:
+    """What the description of a part says of its fields under "Args:", as editors show it beside each."""
+    _, _, text = str(part.get("description", "")).partition("Args:")
+    fields = "|".join(part.get("properties", ()))
+    # `one: text. other, third: text.`; a field begins a sentence or a half of one.
+    pieces = re.split(rf"(?:^|(?<=[.;])) *((?:{fields})(?:, (?:{fields}))*): ", " ".join(text.split())) if text else []
+    said = zip(pieces[1::2], pieces[2::2], strict=True)
+    return {name: words.strip(" ;") for names, words in said for name in names.split(", ")}

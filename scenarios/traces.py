@@ -63,6 +63,7 @@ def _recognise(text: str) -> str:
             return "mooncake"  # which says what is wrong with the line
         if "requests" in row:
             return "weka"
-        return "sessions" if "session" in row and "call" in row else "mooncake"
+        # Without a call's name too, so that the reader of sessions says what is missing.
+        return "sessions" if "session" in row and ("call" in row or "input_length" not in row) else "mooncake"
     names = {name.strip() for name in first.split(",")}
     return "azure" if set(AZURE) <= names else "burstgpt" if set(BURSTGPT) <= names else "csv"

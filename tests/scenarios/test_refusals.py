@@ -198,3 +198,12 @@ def test_schema_knows_every_shipped_scenario() -> None:
     assert "fcfs" in schema["$defs"]["Engine"]["properties"]["policy"]["enum"]
     assert "round_robin" in schema["properties"]["router"]["oneOf"][0]["enum"]
     assert schema["additionalProperties"] is False
+
+
+def test_schema_says_beside_a_field_what_it_is() -> None:
+    parts = scenarios.json_schema()["$defs"]
+    rung = parts["RungSpec"]["properties"]
+    assert rung["route_to"]["description"] == "the pool that takes every request."
+    assert rung["shed_class"]["description"] == "the service class that is refused."
+    assert parts["ServiceClass"]["properties"]["output"]["description"].startswith("its own, instead of the workload's")
+    assert "description" not in parts["Engine"]["properties"]["max_num_seqs"]

@@ -175,6 +175,11 @@ def test_malformed_calls_are_refused_by_line_and_field(
     assert said in message
 
 
+def test_a_call_without_a_name_is_still_a_call(tmp_path: Path) -> None:
+    said = refusal(written(tmp_path, [{"session": "a", "time": 0, "user_tokens": 80, "output_tokens": 60}]))
+    assert "line 1: call: found" in said
+
+
 def test_other_malformed_sessions_are_refused(tmp_path: Path) -> None:
     rows = [dict(row) for row in LINES]
     del rows[2]["time"]
