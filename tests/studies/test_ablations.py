@@ -8,6 +8,7 @@ import pytest
 
 from scenarios.errors import InputError
 from studies import ablations
+from tests.studies import strategies_page
 
 TEXT = """
 question: Does it run?
@@ -22,6 +23,8 @@ expect: [{metric: completed, lower: b, than: a}]
 def test_the_outcome_moves_as_expected(name: str) -> None:
     found = ablations.run(name)
     assert found.holds, found.to_dict()
+    # docs/strategies.md shows the same figures: python -m tests.studies.strategies_page NAME writes them anew.
+    assert strategies_page.written_row(name) == strategies_page.row(found)
 
 
 def write(folder: Path, text: str) -> Path:
