@@ -5,9 +5,13 @@ from __future__ import annotations
 import gzip
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from scenarios.errors import InputError
+from pydantic import BaseModel, ValidationError
+
+from scenarios.errors import InputError, one_message
+
+Model = TypeVar("Model", bound=BaseModel)
 
 
 def parse(text: str, source: str) -> Any:
@@ -57,3 +61,17 @@ def mapping(text: str, source: str) -> dict[str, Any]:
         if not isinstance(key, str):
             raise InputError(f"{source}: field names are text, found {key!r}")
     return data
+
+
+def validated(model: type[Model], text: str, source: str) -> Model:
+    """What a YAML text says, as a pydantic model.
+
+    Raises:
+        InputError: names the first field that is wrong, and what is allowed.
+    """
+    data = mapping(text, source)
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        path, problem = one_message(error, data)
+        raise InputError(f"{source}: {path}: {problem}" if path else f"{source}: {problem}") from None

@@ -252,12 +252,7 @@ def load(name: str | Path) -> ServingProfile:
 
 def loads(text: str, *, source: str = "serving profile") -> ServingProfile:
     """The profile of a YAML text; `source` is what messages call it."""
-    data = documents.mapping(text, source)
-    try:
-        return ServingProfile.model_validate(data)
-    except ValidationError as error:
-        path, problem = one_message(error, data)
-        raise InputError(f"{source}: {path}: {problem}" if path else f"{source}: {problem}") from None
+    return documents.validated(ServingProfile, text, source)
 
 
 def _is_linear(name: str, value: Any) -> bool:

@@ -14,12 +14,12 @@ from typing import Annotated, Any
 
 import numpy as np
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 import scenarios
 from scenarios import ablations as shipped
 from scenarios import documents
-from scenarios.errors import InputError, misplaced, nearest, one_message, unknown
+from scenarios.errors import InputError, misplaced, nearest, unknown
 from scenarios.fields import Section
 from scenarios.schema import Scenario
 from serving.metrics import by_request, meets
@@ -142,12 +142,7 @@ def read(name: str | Path) -> Ablation:
         raise InputError(f"{name}: there is no such file or shipped ablation{hint} Shipped: {', '.join(names())}")
     else:
         text, source = documents.read_text(file), str(file)
-    data = documents.mapping(text, source)
-    try:
-        return Ablation.model_validate(data)
-    except ValidationError as error:
-        path, problem = one_message(error, data)
-        raise InputError(f"{source}: {path}: {problem}" if path else f"{source}: {problem}") from None
+    return documents.validated(Ablation, text, source)
 
 
 @dataclass
