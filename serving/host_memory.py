@@ -7,7 +7,7 @@ after another. A slot holds what a block of the device holds.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -43,19 +43,43 @@ def moved_blocks(moves: Iterable[Move]) -> tuple[int, int, int, int]:
     return swap_out, swap_in, offload, fetch
 
 
+class Slots:
+    """Free slots, numbered from `first`: those given back last are taken first, then those never used, the lowest first. What was
+    never used takes no memory here, however much the host has."""
+
+    def __init__(self, first: int, count: int) -> None:
+        self.back: list[int] = []
+        self.unused, self.end = first, first + count
+
+    def __len__(self) -> int:
+        return len(self.back) + self.end - self.unused
+
+    def __iter__(self) -> Iterator[int]:
+        return iter([*range(self.end - 1, self.unused - 1, -1), *self.back])
+
+    def take(self) -> int:
+        if self.back:
+            return self.back.pop()
+        self.unused += 1
+        return self.unused - 1
+
+    def give(self, slots: Iterable[int]) -> None:
+        self.back += slots
+
+
 class SwapSpace:
     """Slots for the KV of preempted requests, until they are back. All blocks of a request go out, shared ones too: those who
     share them may end, and their blocks be taken, before it returns."""
 
     def __init__(self, slots: int, moves: list[Move]) -> None:
-        self.free = list(range(slots - 1, -1, -1))
+        self.free = Slots(0, slots)
         self.moves = moves
 
     def put(self, request: Request, blocks: int) -> bool:
         """Copies the first `blocks` blocks of `request` out, or changes nothing and returns False."""
         if not 0 < blocks <= len(self.free):
             return False
-        request.host_slots = [self.free.pop() for _ in range(blocks)]
+        request.host_slots = [self.free.take() for _ in range(blocks)]
         self.moves += map(Move, [MoveKind.SWAP_OUT] * blocks, request.blocks, request.host_slots)
         return True
 
@@ -67,7 +91,7 @@ class SwapSpace:
 
     def drop(self, request: Request) -> None:
         """Gives its slots back."""
-        self.free += reversed(request.host_slots)
+        self.free.give(reversed(request.host_slots))
         request.host_slots = []
 
 
@@ -81,7 +105,7 @@ class CacheTier:
 
     def __init__(self, first: int, slots: int, moves: list[Move]) -> None:
         self.slots: OrderedDict[bytes, int] = OrderedDict()
-        self.free = list(range(first + slots - 1, first - 1, -1))
+        self.free = Slots(first, slots)
         self.moves = moves
         self.held: set[bytes] = set()  # about to be fetched: not evicted
 
@@ -93,12 +117,12 @@ class CacheTier:
         if key in self.slots:
             self.slots.move_to_end(key)
             return
-        if not self.free:
+        if not len(self.free):
             oldest = next((known for known in self.slots if known not in self.held), None)
             if oldest is None:
                 return
-            self.free.append(self.slots.pop(oldest))
-        slot = self.slots[key] = self.free.pop()
+            self.free.give([self.slots.pop(oldest)])
+        slot = self.slots[key] = self.free.take()
         self.moves.append(Move(MoveKind.OFFLOAD, block, slot))
 
     def fetch(self, keys: Sequence[bytes], blocks: Sequence[int]) -> None:

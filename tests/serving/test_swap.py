@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from serving.host_memory import MoveKind
+from serving.host_memory import MoveKind, Slots
 from serving.request import Status
 from tests.serving.driver import Engine, on
 
@@ -12,7 +12,7 @@ swapping = {"usable": 6, "block_size": 4, "preemption": "swap", "swap_blocks": 8
 
 def host_slots_add_up(engine: Engine, slots: int = 8) -> None:
     owned = [slot for request in engine.requests for slot in getattr(request, "host_slots", [])]
-    assert sorted(engine.scheduler.host.swap.free + owned) == list(range(slots))
+    assert sorted([*engine.scheduler.host.swap.free, *owned]) == list(range(slots))
 
 
 @on(**swapping)
@@ -147,3 +147,15 @@ def test_where_prompts_run_alone_the_swapped_return_among_decodes(engine: Engine
         engine.update(plan)
     assert returned
     assert second.status is Status.FINISHED
+
+
+def test_a_terabyte_of_host_memory_takes_no_memory_here() -> None:
+    """Slots are taken in the same order as from a full list, and only those that were used are remembered."""
+    slots = Slots(5, 10**15)
+    assert [slots.take() for _ in range(3)] == [5, 6, 7]
+    slots.give([6, 5])
+    assert [slots.take() for _ in range(3)] == [5, 6, 8]
+    assert len(slots) == 10**15 - 4
+    few = Slots(5, 4)
+    few.give([few.take()])
+    assert sorted(few) == [5, 6, 7, 8]
