@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
-from scenarios.errors import misplaced, unknown
+from scenarios.errors import check_name, misplaced, unknown
 from scenarios.fields import Duration, Section, TokenCount, parse_positive_duration
-from serving.degradation import EFFECTS, Rung
+from serving.degradation import EFFECTS, SIGNALS, Rung
 
 
 class RungSpec(Section):
@@ -28,10 +28,15 @@ class RungSpec(Section):
     route_to: str | None = None
     shed_class: str | None = None
     reject: bool = False
-    signal: Literal["queue_requests", "queue_tokens", "kv_use", "oldest_wait"] = "queue_requests"
+    signal: Annotated[str, Field(json_schema_extra={"enum": list(SIGNALS)})] = "queue_requests"
     on_at: float | str
     off_below: float | str | None = None
     hold: Duration = 0.0
+
+    @field_validator("signal")
+    @classmethod
+    def _known_signal(cls, name: str) -> str:
+        return check_name("signal", name, SIGNALS)
 
     @field_validator("on_at", "off_below", mode="before")
     @classmethod

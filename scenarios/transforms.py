@@ -1,10 +1,13 @@
-"""Transforms of a workload: what a product decides about its prompts and answers, one after the other, and what each saved."""
+"""Transforms of a workload: what a product decides about its prompts and answers, one after the other, and what each saved.
+
+To add one: write a class here and put it into `Transform`; what it does to one prompt belongs to `scenarios.dialogue`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import BeforeValidator, Field, model_validator
@@ -27,7 +30,9 @@ Count = Annotated[int, Field(ge=0)]
 
 
 class _OfPrompts(Section):
-    """A transform that writes every prompt anew."""
+    """A transform that writes every prompt anew. needs_roles: it must know what the parts of prompts are."""
+
+    needs_roles: ClassVar[bool] = False
 
     def applied(self, workload: Workload) -> Workload:
         return rewritten(workload, self.rewriter(workload))
@@ -58,6 +63,7 @@ class TrimToolResults(_OfPrompts):
         keep_last: results before the last so many are cleared to `stub_tokens`; what was cached behind them is lost.
     """
 
+    needs_roles = True
     kind: Literal["trim_tool_results"]
     tokens: TokenCount | None = None
     keep_last: Count | None = None
@@ -90,6 +96,7 @@ class DropStaleTurns(_OfPrompts):
             between share their beginning. Without it, a turn is dropped with every new one, and only the system prompt is shared.
     """
 
+    needs_roles = True
     kind: Literal["drop_stale_turns"]
     keep_last: Count
     above: Count | None = None
@@ -137,6 +144,7 @@ class Stabilise(_OfPrompts):
     """System prompts begin with what all share: what only one conversation has comes behind it, and what only one request has
     at the very end."""
 
+    needs_roles = True
     kind: Literal["stabilise"]
 
     def rewriter(self, workload: Workload) -> Callable[[int, Dialogue], Dialogue]:
@@ -280,8 +288,7 @@ def transformed(
     for transform in transforms:
         if isinstance(transform, CapOutput):
             continue
-        needs_roles = isinstance(transform, DropStaleTurns | TrimToolResults | Stabilise)
-        if needs_roles and workload.segment_role is None:
+        if isinstance(transform, _OfPrompts) and transform.needs_roles and workload.segment_role is None:
             raise InputError(
                 f"workload.transforms: {transform.kind} needs to know what the parts of a prompt are, and this trace does not say; "
                 "leave it out, or replay a trace of sessions (format: sessions)"

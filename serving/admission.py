@@ -1,6 +1,9 @@
 """Admission: who may join the queue of an engine, who is pushed out of it, and what a customer may ask for in a while.
 
 Decided once for each request, when the router has chosen its replica; no clock and no state of the engine beyond `Load`.
+
+To add a rule: a field of `Limits` (the scenario's is in `scenarios.admission`), its check in `AdmissionControl.decide`, and a `Cause` by
+which reports and clients know it.
 """
 
 from __future__ import annotations

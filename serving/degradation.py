@@ -3,6 +3,10 @@
 Each rung has a trigger of its own: it is switched on when its signal reaches one level and off when it falls below a lower one, but
 not before it has held for a while. All rungs below the highest one that is on are in force too. The ladder is looked at when a
 request comes; what has been handed to an engine stays as it is.
+
+To add a signal: write a function here and name it in `SIGNALS`. To add something that a rung does: name it in `EFFECTS`, with its
+argument in `Rung` and what it comes to in `effects`; the field of the scenario is in `scenarios.degradation`, and a change of the request
+itself in `sim.front.degrade`.
 """
 
 from __future__ import annotations
