@@ -64,7 +64,8 @@ def _promises(run: Run) -> str:
         if limits is not None:
             parts = [f"{_LIMITS[key]} {format_duration(value)}" for key, value in limits.items() if value is not None]
             said.append(f"{name}: {', '.join(parts) or 'nothing'}")
-    return f"Promised by class: {'; '.join(said)}; to all others what the scenario promises." if said else ""
+    rest = "; to all others what the scenario promises" if len(said) < len(run.records.classes) else ""
+    return f"Promised by class: {'; '.join(said)}{rest}." if said else ""
 
 
 def _left_out(run: Run) -> str:

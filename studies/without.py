@@ -53,10 +53,15 @@ class Without:
         if not self.delayed:
             said = f"{who} delayed nobody"
         else:
-            said = (
-                f"{who} delayed {number(self.delayed)} other{'s' if self.delayed > 1 else ''} by {milliseconds(self.e2e_ns / 1e6)} in all "
-                f"(first tokens by {milliseconds(self.ttft_ns / 1e6)}; request {self.worst} most, by {milliseconds(self.worst_ns / 1e6)})"
+            others = f"{number(self.delayed)} other{'s' if self.delayed > 1 else ''}"
+            total = (
+                f" by {milliseconds(self.e2e_ns / 1e6)} in all"
+                if self.e2e_ns >= 0
+                else f"; yet all together end {milliseconds(-self.e2e_ns / 1e6)} earlier"
             )
+            when = " earlier" if self.ttft_ns < 0 else " later" if self.e2e_ns < 0 else ""
+            first = f"{milliseconds(abs(self.ttft_ns) / 1e6)}{when}"
+            said = f"{who} delayed {others}{total} (first tokens by {first}; request {self.worst} most, by {milliseconds(self.worst_ns / 1e6)})"
         if self.earlier:
             said += f"; {number(self.earlier)} finished earlier with it"
         if self.lost or self.saved:

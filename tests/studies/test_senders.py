@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -90,3 +91,12 @@ def test_what_nobody_knows_of_answer_lengths_is_said(overrides: tuple[str, ...],
     assert (senders.sentence(run) in run_tables.about(run)) == bool(said)
     known: list[dict[str, Any]] = run.info["answer_lengths"]
     assert [part["what"] for part in known][:2] == ["model", "precision"]
+
+
+def test_promises_of_all_others_are_named_where_there_are_others():
+    def said(*limits: Any) -> str:
+        return senders._promises(SimpleNamespace(records=SimpleNamespace(classes=("chat", "batch"), class_slo=limits)))
+
+    assert said({"ttft": 1.0}, {"e2e": 60.0}) == "Promised by class: chat: TTFT 1s; batch: E2E 1m."
+    assert said({"ttft": 1.0}, None) == "Promised by class: chat: TTFT 1s; to all others what the scenario promises."
+    assert said(None, None) == ""
