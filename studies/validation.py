@@ -31,6 +31,7 @@ from studies.results import Run
 from studies.run import Clock, Progress, backends, execute, replayed, simulate
 from studies.speculation import drafting_of
 from studies.step_costs import profile_cost
+from studies.strict_json import dumps
 from studies.tables import Table
 
 BATCHINGS = ("chunked", "prefill_first", "static")
@@ -164,15 +165,15 @@ def validate(
     device: str = "cpu",
     clock: Clock = "device",
     repeats: int = 3,
-    profile: Profile | None = None,
+    profile: Profile | Sequence[Profile] | None = None,
     grid: Grid = "standard",
     ranking: bool = True,
     progress: Progress | None = None,
 ) -> ValidationReport:
     """Executes a scenario `repeats` times and each policy variant twice, and compares with the simulation.
 
-    profile: step costs; of several pools they are not given. If not given they are measured here, between the steps of the repeats, so that both meet the same
-    fast and slow minutes of the machine; no execution is ever fitted.
+    profile: step costs; of several pools, one each. If not given they are measured here, between the steps of the repeats, so that
+    both meet the same fast and slow minutes of the machine; no execution is ever fitted.
 
     Raises:
         InputError: fewer than one repeat, the backend cannot run it, or the profile is of another kind of run.
@@ -180,22 +181,30 @@ def validate(
     if repeats < 1:
         raise InputError(f"--repeats: found {repeats}, at least 1 is needed")
     views = scenario.of_pools()
-    if profile is not None:
-        if len(views) > 1:
-            raise InputError(
-                f"--profile: found one, but {len(views)} pools have step costs of their own; leave it out to measure them now"
-            )
-        profile_cost(profile, views[0])  # refused before any work
+    profiles = list(profile) if isinstance(profile, Sequence) else [] if profile is None else [profile]
+    if profiles and len(profiles) != len(views):
+        found = "one" if len(profiles) == 1 else str(len(profiles))
+        raise InputError(
+            f"--profile: found {found}, but {len(views)} pools have step costs of their own; leave it out to measure them now"
+        )
+    for given, view in zip(profiles, views, strict=False):
+        profile_cost(given, view)  # refused before any work
     engines = backends(scenario, device, clock)
-    if profile is not None:
-        _same_kind(profile, engines[0].info())
+    for given, engine in zip(profiles, engines, strict=False):
+        _same_kind(given, engine.info())
+    for view in views if not profiles else ():
+        if view.hardware.is_cpu != (device == "cpu"):
+            raise InputError(
+                f"hardware: found {view.hardware.name}, but the step costs of {device} are measured, which simulate {device} only; "
+                f"give hardware: {'cpu' if device == 'cpu' else 'a GPU'} (--set hardware=...)"
+            )
     workload = scenarios.generate(scenario)
     variants = variants_of(scenario) if ranking else {}
     queue = {"": scenario} | variants
     # Variants go round by round, so that a slow minute of the machine meets all of them.
     turns = [""] * repeats + [*variants] * VARIANT_REPEATS
     between = None
-    if profile is None:
+    if not profiles:
         # On KV memory of its own, so that measuring in the middle of an execution touches nobody's blocks.
         made = [
             calibrating.calibration(view, engine.replica(), grid) for view, engine in zip(views, engines, strict=True)
@@ -217,7 +226,6 @@ def validate(
         live[name].append(
             execute(queue[name], device=device, clock=clock, workload=workload, engine=engines, progress=tell)
         )
-    profiles = [profile] if profile is not None else []
     if between is not None:
         profiles = between.finish()
     costs = [profile_cost(found, view) for found, view in zip(profiles, views, strict=True)]
@@ -327,7 +335,7 @@ def write(found: ValidationReport, folder: Path) -> Path:
         found.tables(),
         found.sentence,
     )
-    texts = {"report.html": html.render(page), "validation.json": results.dumps(found.to_dict()) + "\n"}
+    texts = {"report.html": html.render(page), "validation.json": dumps(found.to_dict()) + "\n"}
     texts["profile.json"] = found.profile.model_dump_json(indent=1) + "\n"
     for number, profile in enumerate(found.profiles[1:], 2):
         texts[f"profile-{number}.json"] = profile.model_dump_json(indent=1) + "\n"
