@@ -6,6 +6,7 @@ What happens when is decided in `sim.deployment`.
 from __future__ import annotations
 
 import gc
+import struct
 from collections.abc import Callable, Sequence
 
 from scenarios.errors import InputError
@@ -21,7 +22,7 @@ from serving.routing import Router, Routing, make_router
 from serving.scheduler import LivelockError, Scheduler
 from sim.acceptance import Acceptance
 from sim.cost import CostModel
-from sim.deployment import Deployment
+from sim.deployment import TOO_LONG, Deployment
 from sim.drafting import Drafting
 from sim.escalation import Escalation
 from sim.fast_async_replica import fast_replica
@@ -174,6 +175,8 @@ def _run(
         run.go()
     except LivelockError as error:
         raise InputError(f"engine: {error}") from error
+    except struct.error as error:  # a time that no column holds
+        raise InputError(TOO_LONG) from error
     info: dict[str, object] = {} if len(pools) == 1 else {"pools": [pool.replicas for pool in pools]}
     if run.ladder is not None:
         info["ladder"] = run.ladder.history

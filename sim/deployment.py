@@ -34,6 +34,8 @@ from sim.pool import Pool
 from sim.replica import AnyReplica
 from sim.step_events import END_OF_TIME, REACTION, TIME_OUT, StepEvents
 
+TOO_LONG = "the run lasts longer than the clock can count (146 years); shorten its pauses, or give it a horizon"
+
 
 class Deployment:
     """State of one run: the environment, the replicas, and who is to be told what.
@@ -97,9 +99,12 @@ class Deployment:
             self._open_loop(opening[: int(np.searchsorted(workload.arrival_ns[opening], end))], end)
         if self.horizon_ns is None:
             self.env.run()
+            if self.inside:
+                raise InputError(TOO_LONG)
         else:
             self.env.run(until=end)
         for request in self.inside.values():
+            request.ready_ns = min(request.ready_ns, END_OF_TIME)  # what a column holds
             self.requests.close(request, Status.IN_FLIGHT, -1)
         for replica in self.replicas:
             replica.advance(end)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from scenarios.client_behaviour import Patience
+from scenarios.errors import InputError
 from scenarios.workload import Workload
 from serving.admission import Allowance, Limits
 from serving.config import EngineConfig
@@ -188,3 +189,17 @@ def test_later_turns_quote_what_is_left_of_a_capped_answer(quoted: list[tuple[st
     r = served(load, Front(rungs=(rung("cap_output", 1, 0.5, cap=2),))).requests
     assert r["output_tokens"].tolist() == [5, 5, 2, 5]
     assert r["prompt_tokens"][3] == 10 + left + 4
+
+
+@pytest.mark.parametrize(
+    "front",
+    [
+        Front(Patience(answer_ns=MS, waits_ns=np.full((2, 2), 1 << 62))),
+        Front(front_end=FrontEndCost(1, float(1 << 62))),
+        Front(Patience(answer_ns=1 << 62), FrontEndCost(1, float(1 << 62))),
+    ],
+)
+def test_what_would_happen_beyond_the_end_of_time_is_refused(front: Front) -> None:
+    load = workload([0, 1], output=50, tries=3)
+    with pytest.raises(InputError, match="longer than the clock can count"):
+        served(load, front)
