@@ -47,10 +47,11 @@ class SLO(Protocol):
 
 def by_request(records: Records, metric: str) -> Floats:
     """`ttft`, `tpot`, `e2el` or `queue` of every request in seconds, `(n,)`; NaN of those that did not finish, and TPOT
-    of those with a single token. Of several tries the last one has the figure, counted from when the first was meant to be sent."""
+    of those with a single token. Of several tries the last one has the figure, counted from when the first was meant to be sent;
+    but its queue time is its own, since what came before was no queue."""
     r = records.requests
     begin, end = _BETWEEN[metric]
-    if begin == "arrival_ns":  # as its client saw it
+    if metric in ("ttft", "e2el"):  # as its client saw it
         taken = (_seen_ns(records, end) - intended_ns(records)) / 1e9
     else:
         taken = (r[end] - r[begin]) / 1e9
