@@ -43,7 +43,7 @@ class Load:
 
 
 def _came(request: Request) -> int:
-    return request.arrival_ns if request.ready_ns < 0 else request.ready_ns
+    return request.arrival_ns if request.tags.ready_ns < 0 else request.tags.ready_ns
 
 
 @dataclass(frozen=True)

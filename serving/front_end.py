@@ -33,7 +33,7 @@ class FrontEnd:
         start = max(now, heappop(self.free_at))
         ready = start + self.cost.ns(request.prompt_tokens)
         heappush(self.free_at, ready)
-        request.ready_ns = ready
+        request.tags = request.tags._replace(ready_ns=ready)
         return ready
 
     def passed(self, requests: Iterable[Request]) -> Iterator[Request]:

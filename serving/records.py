@@ -103,8 +103,8 @@ class RequestLog:
             status,
             replica,
             submitted,
-            request.ready_ns,
-            request.rung,
+            request.tags.ready_ns,
+            request.tags.rung,
             cause,
         )
 

@@ -39,13 +39,16 @@ class Cause(IntEnum):
 
 
 class Tags(NamedTuple):
-    """What a front end and an engine are told of a request beyond its text and limits. Policies may look at all of it.
+    """What a front end and an engine know of a request beyond its text and limits. Policies may look at all of it.
+
+    One attribute of a request holds it all: few have any, and the size of a request is felt in a simulation's speed.
 
     tenant, service_class: indices of `Workload.tenants` and `Workload.classes`.
     predicted_tokens: answer length that the scenario's predictor expects; 0 without one.
     ttft_ns: its limit of time to first token after arrival, -1 without one.
     difficulty: 0 (trivial) to 1, what a router that judges prompts sees.
     session: conversation, -1 for none.
+    ready_ns: when the front end handed it on; -1 for at once. rung: rungs of the degradation ladder that were in force for it.
     """
 
     tenant: int = 0
@@ -54,6 +57,8 @@ class Tags(NamedTuple):
     ttft_ns: int = -1
     difficulty: float = 0.0
     session: int = -1
+    ready_ns: int = -1
+    rung: int = 0
 
 
 NO_TAGS = Tags()
@@ -75,8 +80,7 @@ class Request:
         output_key: content key of its answer, so that a later prompt can quote it; `out:<index>` if None.
         priority: lower is better, as in vLLM.
 
-    tags: what else is known of it. ready_ns: when the front end handed it on; -1 for at once. rung: rungs of the degradation
-    ladder that were in force for it.
+    tags: what else is known of it.
     """
 
     __slots__ = (
@@ -103,8 +107,6 @@ class Request:
         "prompt",
         "prompt_tokens",
         "published",
-        "ready_ns",
-        "rung",
         "scheduled_order",
         "status",
         "stop_after",
@@ -156,8 +158,6 @@ class Request:
         self.cached_tokens = -1  # set at first admission
         self.first_scheduled_ns = -1
         self.first_token_ns = -1
-        self.ready_ns = -1
-        self.rung = 0
         self.tags = NO_TAGS
 
     @property

@@ -104,7 +104,9 @@ class Deployment:
         else:
             self.env.run(until=end)
         for request in self.inside.values():
-            request.ready_ns = min(request.ready_ns, END_OF_TIME)  # what a column holds
+            request.tags = request.tags._replace(
+                ready_ns=min(request.tags.ready_ns, END_OF_TIME)
+            )  # what a column holds
             self.requests.close(request, Status.IN_FLIGHT, -1)
         for replica in self.replicas:
             replica.advance(end)
@@ -150,8 +152,8 @@ class Deployment:
                 self.enter(request, request.arrival_ns)
             return
         for request in self.front_end.passed(requests):
-            if request.ready_ns < end:
-                self.enter(request, request.ready_ns)
+            if request.tags.ready_ns < end:
+                self.enter(request, request.tags.ready_ns)
             else:
                 self.inside[request.index] = request
 
@@ -343,7 +345,7 @@ class Deployment:
         """The answer of `request` is complete: its client sends what depends on it."""
         self.held.pop(request.index, None)
         row = request.index % len(self.workload)
-        if request.rung or self.cut_answers:
+        if request.tags.rung or self.cut_answers:
             note_answer(self.cut_answers, request, self.workload)
         if self.escalation is None or not self._judge(request, now):
             self._answer(row, now)

@@ -104,8 +104,8 @@ REFUSED = {
 
 
 def degrade(request: Request, workload: Workload, effects: Effects, level: int) -> None:
-    """Changes a request as the first `level` rungs demand, before an engine sees it; `Request.rung` says so."""
-    request.rung = level
+    """Changes a request as the first `level` rungs demand, before an engine sees it; `Tags.rung` says so."""
+    request.tags = request.tags._replace(rung=level)
     if effects.cap is not None:
         request.max_tokens = cap_output(request.max_tokens, effects.cap)
     if effects.keep_turns is not None and workload.segment_role is not None and workload.segment_offset is not None:
@@ -120,7 +120,7 @@ Cut = dict[int, int]
 
 def note_answer(cut: Cut, request: Request, workload: Workload) -> None:
     """Notes a complete answer: whether later turns can quote all of it. Of several tries the last one counts."""
-    _note(cut, request.index % len(workload), request.rung, request.num_outputs, workload)
+    _note(cut, request.index % len(workload), request.tags.rung, request.num_outputs, workload)
 
 
 def cut_answers(records: Records, workload: Workload) -> Cut:
