@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scenarios.errors import InputError
 from scenarios.workload import Workload
 from serving.records import Records
-from studies import pools
+from studies import economics, pools
 from studies.results import Run
 from studies.run import simulate
 from studies.run_parts import scenario_of
@@ -29,6 +29,7 @@ class Without:
         lost: others that finished only without it; saved: only with it.
         busy_ns: engine time of the run that would not have been without it, all replicas.
         usd: the price of that engine time; None where no price is stated.
+        charged_ns, charged_usd: its own part of the steps that it was in, as the bill has it; None where no price is stated.
         prompt_tokens, output_tokens: of the request.
     """
 
@@ -45,6 +46,8 @@ class Without:
     saved: int
     busy_ns: int
     usd: float | None
+    charged_ns: int | None = None
+    charged_usd: float | None = None
 
     @property
     def sentence(self) -> str:
@@ -67,8 +70,12 @@ class Without:
         if self.lost or self.saved:
             said += f"; {number(self.lost)} finish only without it, {number(self.saved)} only with it"
         more = "less" if self.busy_ns >= 0 else "more"
-        said += f". Without it engines run {milliseconds(abs(self.busy_ns) / 1e6)} {more}"
-        return said + (f" (${abs(self.usd):.2g})." if self.usd is not None else ".")
+        said += ". "
+        if self.charged_ns is not None:
+            said += f"It is charged {milliseconds(self.charged_ns / 1e6)} of engine time (${self.charged_usd:.2g}); w"
+        else:
+            said += "W"
+        return said + f"ithout it engines run {milliseconds(abs(self.busy_ns) / 1e6)} {more}."
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -83,6 +90,8 @@ class Without:
             "finish_only_with": self.saved,
             "engine_time_ms": self.busy_ns / 1e6,
             "usd_marginal": self.usd,
+            "charged_ms": None if self.charged_ns is None else self.charged_ns / 1e6,
+            "usd_charged": self.charged_usd,
             "sentence": self.sentence,
         }
 
@@ -106,7 +115,13 @@ def without(run: Run, workload: Workload, request: int) -> Without:
     base = run if run.info["way"] == "simulate" else simulate(scenario, workload=workload, cost=costs)
     left = simulate(scenario, workload=workload.without(row), cost=costs)
     usd_per_hour = np.array([pools.price(view) for view in scenario.of_pools() for _ in range(view.replicas)])
-    return _compared(base.records, left.records, row, len(workload), usd_per_hour)
+    found = _compared(base.records, left.records, row, len(workload), usd_per_hour)
+    account = economics.bill(scenario, base.records, pools.costs_of(scenario, costs))
+    if account is None or isinstance(account, str):
+        return found
+    tries = slice(row, None, len(workload))
+    charged = int(account.charges.total_ns[tries].sum())
+    return replace(found, charged_ns=charged, charged_usd=float(account.usd[tries].sum()))
 
 
 def _compared(a: Records, b: Records, row: int, n: int, usd_per_hour: NDArray[np.float64]) -> Without:

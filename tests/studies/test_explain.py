@@ -93,6 +93,10 @@ def test_without_the_long_prompt_others_come_earlier(run: Run, long: int) -> Non
     assert (
         f"delayed {found.delayed} others; yet all together end 63 s earlier (first tokens by 2 s earlier;" in other_way
     )
+    assert found.charged_ns is not None
+    assert found.charged_ns > 4e9, "most of the time that its prompt takes alone"
+    assert found.charged_usd == pytest.approx(found.charged_ns * 3.0 / 3600e9)
+    assert "It is charged" in found.sentence
     again = without(run, run.workload, long)
     assert again == found
 
