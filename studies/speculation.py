@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
 
 from calibration.acceptance import per_position
 from scenarios.errors import InputError
@@ -120,4 +119,6 @@ def break_even(slowdown: float, k: int) -> float | None:
         return 0.0
     if slowdown > k + 1:
         return None
+    from scipy.optimize import brentq  # takes as long to import as a small run
+
     return float(brentq(lambda a: tokens_per_step(a, k) - slowdown, 0.0, 1.0))
