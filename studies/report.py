@@ -80,9 +80,13 @@ def slo_of(run: Run) -> Any:
 def cards(s: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Headline figures of a summary as `(value, label)`, KV capacity first."""
     ms, number = tables.milliseconds, tables.number
-    found = [
+    held = [
         (number(s["kv_capacity_tokens"]), f"KV capacity, tokens{tables.between(s)}"),
         (number(s["kv_capacity_requests"]), "conversations that fit"),
+    ]
+    # Of several pools each has its own, in a table.
+    found = [
+        *(held if s["kv_capacity_tokens"] is not None else ()),
         (ms(s["mean_ttft_ms"]), "mean TTFT"),
         (ms(s["mean_tpot_ms"]), "mean TPOT"),
         (ms(s["mean_e2el_ms"]), "mean E2E"),
