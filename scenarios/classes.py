@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
-from pydantic import Field, SerializationInfo, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
 from scenarios.difficulty import Difficulty
 from scenarios.errors import misplaced, unknown
-from scenarios.fields import Section, wants_digest
+from scenarios.fields import Section
 from scenarios.lengths import Lengths, MaxTokens
 from scenarios.objectives import Slo
 from scenarios.prompts import Prompts
@@ -60,6 +60,8 @@ class Tenant(Section):
         input, output, max_tokens: its own, instead of the workload's.
     """
 
+    later: ClassVar[tuple[str, ...]] = ("classes", "input", "output", "max_tokens")
+
     name: Name
     weight: Weight = 1.0
     priority: Priority = 0
@@ -67,14 +69,6 @@ class Tenant(Section):
     input: Lengths | None = None
     output: Lengths | None = None
     max_tokens: MaxTokens | None = None
-
-    @model_serializer(mode="wrap")
-    def _as_it_was(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
-        """Where nothing is a tenant's own, hashes of before there was anything of that kind stand."""
-        written: dict[str, Any] = handler(self)
-        if not wants_digest(info):
-            return written
-        return {name: value for name, value in written.items() if value is not None}
 
 
 def check_senders(tenants: Sequence[Tenant], classes: Sequence[ServiceClass]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import PlainSerializer, SerializationInfo, ValidationInfo, field_validator, model_validator
 
@@ -22,6 +22,8 @@ class Cost(Section):
 
     noise: steps take more or less than the profile says, as they did where it was measured: for percentiles, not only means.
     """
+
+    later: ClassVar[tuple[str, ...]] = ("noise",)
 
     source: Literal["roofline", "profile"] = "roofline"
     profile: Annotated[str | None, PlainSerializer(_profile_or_digest)] = None

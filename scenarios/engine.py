@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -25,21 +25,6 @@ from serving.speculation import METHODS
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16", "fp8", "int8", "int4"]
 KvDtype = Literal["auto", "float32", "bfloat16", "float16", "fp8", "int8"]
-
-
-LATER_FIELDS = (
-    "tensor_parallel_size",
-    "capacity_scheduler_policy",
-    "schedule_conservativeness",
-    "batch_wait_timeout_iters",
-    "batch_wait_max_tokens_ratio",
-    "kv_allocation",
-    "preemption",
-    "swap_space",
-    "kv_offloading_size",
-    "pinned_prefixes",
-)
-"""Fields of the engine section that are hashed only where they are not at their defaults."""
 
 
 class Engine(Section):
@@ -77,6 +62,19 @@ class Engine(Section):
         pinned_prefixes: texts at the start of prompts that the prefix cache never evicts: `{"sys:0": 2000}` is the first 2000 tokens
             of the first shared prefix, in whole blocks.
     """
+
+    later: ClassVar[tuple[str, ...]] = (
+        "tensor_parallel_size",
+        "capacity_scheduler_policy",
+        "schedule_conservativeness",
+        "batch_wait_timeout_iters",
+        "batch_wait_max_tokens_ratio",
+        "kv_allocation",
+        "preemption",
+        "swap_space",
+        "kv_offloading_size",
+        "pinned_prefixes",
+    )
 
     preset: str = DEFAULT
     max_model_len: int | None = Field(default=None, ge=2)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import (
     BaseModel,
@@ -18,8 +18,10 @@ from pydantic import (
     GetJsonSchemaHandler,
     PlainSerializer,
     SerializationInfo,
+    SerializerFunctionWrapHandler,
     ValidationInfo,
     WithJsonSchema,
+    model_serializer,
     model_validator,
 )
 from pydantic_core import CoreSchema
@@ -40,7 +42,12 @@ TokenCount = Annotated[int, Field(ge=1, le=MOST_TOKENS)]
 
 
 class Section(BaseModel):
-    """A part of a scenario: no field beyond those declared, no value converted silently, nothing changed later."""
+    """A part of a scenario: no field beyond those declared, no value converted silently, nothing changed later.
+
+    later: fields that are hashed only where they are not at their defaults: scenarios of before they were there keep their hash.
+    """
+
+    later: ClassVar[tuple[str, ...]] = ()
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, protected_namespaces=())
 
@@ -50,6 +57,15 @@ class Section(BaseModel):
         if isinstance(data, Mapping):
             check_keys(data, cls.model_fields)
         return data
+
+    @model_serializer(mode="wrap")
+    def _as_before_them(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+        written: dict[str, Any] = handler(self)
+        if wants_digest(info):
+            for name in self.later:
+                if getattr(self, name) == type(self).model_fields[name].get_default(call_default_factory=True):
+                    written.pop(name, None)
+        return written
 
 
 class ShortForm:

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
-from pydantic import Field, SerializationInfo, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
 from scenarios.arrivals import NO_PAUSE, Pause
-from scenarios.fields import Section, wants_digest
+from scenarios.fields import Section
 from scenarios.history import EXACT, History
 from scenarios.lengths import Lengths
 
@@ -91,6 +91,8 @@ class Conversations(Section):
         history: how much of an answer comes back unchanged in later prompts.
     """
 
+    later: ClassVar[tuple[str, ...]] = ("history",)
+
     think_time: Pause = NO_PAUSE
     system: Prefixes | None = None
     history: History = EXACT
@@ -98,11 +100,3 @@ class Conversations(Section):
     def sizes(self, n: int, streams: Streams) -> Ints:
         """Requests of each of n conversations, `(n,)`. The first of them do not depend on n."""
         raise NotImplementedError
-
-    @model_serializer(mode="wrap")
-    def _as_it_was(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
-        """Where answers come back exactly, hashes of before anything else was possible stand."""
-        written: dict[str, Any] = handler(self)
-        if wants_digest(info) and self.history == EXACT:
-            del written["history"]
-        return written

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, ClassVar
 
-from pydantic import Field, SerializationInfo, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
 from scenarios.cost import Cost
 from scenarios.engine import NamedEngine
 from scenarios.errors import misplaced
-from scenarios.fields import Section, wants_digest
+from scenarios.fields import Section
 from scenarios.quality_curve import Quality
 from scenarios.routers import Cascade, PowerOfTwo, PrefixAffinity
 from scenarios.sheets import Hardware, Model
@@ -24,6 +24,8 @@ class PoolSpec(Section):
         quality: of the model's answers, by difficulty: what it costs to ask the smaller one.
     """
 
+    later: ClassVar[tuple[str, ...]] = ("model", "hardware", "engine", "cost", "gpu_hour", "quality")
+
     name: Annotated[str, Field(min_length=1)]
     model: Model | None = None
     hardware: Hardware | None = None
@@ -32,12 +34,6 @@ class PoolSpec(Section):
     cost: Cost | None = None
     gpu_hour: Annotated[float, Field(ge=0)] | None = None
     quality: Quality | None = None
-
-    @model_serializer(mode="wrap")
-    def _as_given(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
-        """What is not stated is not hashed."""
-        written: dict[str, Any] = handler(self)
-        return {name: value for name, value in written.items() if value is not None} if wants_digest(info) else written
 
 
 def check_names(pools: Sequence[PoolSpec]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
@@ -52,6 +52,8 @@ class Prices(Section):
         energy: electricity, if it is not part of that.
         sheet: prices per million tokens, for revenue and margins.
     """
+
+    later: ClassVar[tuple[str, ...]] = ("energy", "sheet")
 
     gpu_hour: float = Field(default=0.0, ge=0)
     energy: Energy | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -15,7 +15,7 @@ from scenarios.answer_lengths import check_pools
 from scenarios.client_behaviour import ClientBehaviour
 from scenarios.cost import Cost
 from scenarios.degradation import Degradation
-from scenarios.engine import LATER_FIELDS, Engine, NamedEngine
+from scenarios.engine import Engine, NamedEngine
 from scenarios.errors import beneath, misplaced
 from scenarios.fields import PositiveDuration, Section
 from scenarios.front import check_front
@@ -44,6 +44,8 @@ class Scenario(Section):
         slo: what every request is promised. objectives: what a run as a whole is held to, such as `ttft_p95 <= 2s`.
         seed: of everything that is drawn. horizon: the run is cut there.
     """
+
+    later: ClassVar[tuple[str, ...]] = ("pools", "client_behaviour", "front_end", "admission", "degradation")
 
     schema_version: Literal[1] = 1
     name: str = "unnamed"
@@ -163,16 +165,7 @@ class Scenario(Section):
         """SHA-256 (hex) of everything that can change a result: contents of files rather than their paths, dimensions
         rather than names; not the scenario's own name and description."""
         content = self.model_dump(mode="json", exclude={"name", "description"}, context={"digest": True})
-        parts = [(section, content[section] if section else content) for section in LATER]
-        parts += [("engine", pool["engine"]) for pool in content["pools"] if "engine" in pool]
-        for section, fields in parts:  # where they say what was always so, hashes of before they were there stand
-            unset = _DEFAULTS[section].model_dump(mode="json", include=set(LATER[section]))
-            for name in LATER[section]:
-                if fields[name] == unset[name]:
-                    del fields[name]
         sheet = content["hardware"]
-        if not self.cost.noise:
-            del content["cost"]["noise"]
         if self.engine.tensor_parallel_size == 1:
             for name in ("link_bandwidth", "link_latency"):
                 sheet.pop(name, None)
@@ -199,19 +192,3 @@ def _check_some_hold(workload: WorkloadSpec, configs: Sequence[EngineConfig]) ->
                 raise
         else:
             return
-
-
-LATER: Mapping[str, tuple[str, ...]] = {
-    "": ("pools", "client_behaviour", "front_end", "admission", "degradation"),
-    "engine": LATER_FIELDS,
-    "workload": ("classes", "difficulty", "mix", "predictor", "transforms", "answer_lengths"),
-    "prices": ("energy", "sheet"),
-}
-"""By section ("" is the scenario itself): fields that are hashed only where they are not at their defaults, because scenarios of
-before they were there keep their hash."""
-_DEFAULTS: Mapping[str, Section] = {
-    "": Scenario.model_construct(),
-    "engine": Engine.model_construct(),
-    "workload": WorkloadSpec.model_construct(),
-    "prices": Prices.model_construct(),
-}

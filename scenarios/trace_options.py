@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, SerializationInfo, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BeforeValidator, Field
 
-from scenarios.fields import File, Section, wants_digest
+from scenarios.fields import File, Section
 from scenarios.history import EXACT, History
 
 Format = Literal["auto", "azure", "burstgpt", "mooncake", "csv", "sessions", "weka"]
@@ -46,6 +46,8 @@ class TraceOptions(Section):
         history: how much of an answer comes back unchanged in later prompts, for format sessions.
     """
 
+    later: ClassVar[tuple[str, ...]] = ("history",)
+
     path: File | None = None
     format: Format = "auto"
     time_unit: TimeUnit | None = None
@@ -55,11 +57,3 @@ class TraceOptions(Section):
     length_scale: Annotated[float | Literal["fit"], BeforeValidator(_scale)] = 1.0
     block_tokens: int | None = Field(default=None, ge=1)
     history: History = EXACT
-
-    @model_serializer(mode="wrap")
-    def _as_it_was(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
-        """Where answers come back exactly, hashes of before anything else was possible stand."""
-        written: dict[str, Any] = handler(self)
-        if wants_digest(info) and self.history == EXACT:
-            del written["history"]
-        return written

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
 
@@ -58,6 +58,8 @@ class WorkloadSpec(Section):
         trace: replayed instead of all of these where it has a path; but for classes (their shares, priorities and limits) and
             difficulty, which are drawn for its requests too.
     """
+
+    later: ClassVar[tuple[str, ...]] = ("classes", "difficulty", "mix", "predictor", "transforms", "answer_lengths")
 
     requests: int | None = Field(default=None, ge=1, le=MOST_REQUESTS)
     arrivals: Arrivals | None = None
