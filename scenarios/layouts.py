@@ -5,6 +5,7 @@ A prompt is a list of segments `(content key, tokens)`; equal keys mean equal te
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -97,6 +98,6 @@ class Conversations(Section):
     system: Prefixes | None = None
     history: History = EXACT
 
+    @abstractmethod
     def sizes(self, n: int, streams: Streams) -> Ints:
         """Requests of each of n conversations, `(n,)`. The first of them do not depend on n."""
-        raise NotImplementedError

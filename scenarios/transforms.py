@@ -5,6 +5,7 @@ To add one: write a class here and put it into `Transform`; what it does to one 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
@@ -37,9 +38,9 @@ class _OfPrompts(Section):
     def applied(self, workload: Workload) -> Workload:
         return rewritten(workload, self.rewriter(workload))
 
+    @abstractmethod
     def rewriter(self, workload: Workload) -> Callable[[int, Dialogue], Dialogue]:
         """What becomes of the prompt of request i."""
-        raise NotImplementedError
 
 
 class CapOutput(Section):

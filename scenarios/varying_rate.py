@@ -7,6 +7,7 @@ the points of a Poisson process of rate 1. So equal expected counts mean equal c
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -148,18 +149,18 @@ class Varying(Section):
     duration: PositiveDuration | None = None
 
     @property
+    @abstractmethod
     def mean_rate(self) -> float:
         """Requests per second in the long run."""
-        raise NotImplementedError
 
     @property
     def shortest(self) -> float:
         """Seconds that the rate stays on one line, on average."""
         return math.inf
 
+    @abstractmethod
     def pieces(self, seconds: float, rng: Generator) -> Pieces:
         """The rate for at least so many seconds; what it draws for fewer is the beginning of what it draws for more."""
-        raise NotImplementedError
 
     def draw(self, n: int | None, rng: Generator) -> Times:
         """Arrival times in ns: n of them, or all that fall into the duration, but at most n."""

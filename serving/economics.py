@@ -5,7 +5,7 @@ What requests are charged and idle time are together the devices' time, to the n
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,8 +37,6 @@ KEYS = (
     "usd_per_month",
     "device_utilization",
 )
-ENERGY_KEYS = ("energy_kwh", "usd_energy")
-SHEET_KEYS = ("usd_revenue", "usd_margin", "usd_revenue_per_month", "usd_margin_per_month")
 
 
 @dataclass(frozen=True)
@@ -224,9 +222,3 @@ def account_of(records: Records, tariff: Tariff) -> Account | str:
     start = min(int(r["arrival_ns"][sent].min()), int(steps["start_ns"].min(initial=1 << 62)))
     end = max(int(r["finish_ns"].max()), int(steps["end_ns"].max(initial=0)))
     return Account(records, tariff, charges, end - start)
-
-
-def keys_of(tariff: Tariff | None) -> tuple[str, ...]:
-    """Export keys of a bill under these prices."""
-    more: Mapping[str, tuple[str, ...]] = {"energy": ENERGY_KEYS, "sheet": SHEET_KEYS}
-    return KEYS + tuple(key for name, keys in more.items() if getattr(tariff, name, None) is not None for key in keys)

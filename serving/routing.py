@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 from numpy.random import Generator
@@ -33,6 +33,10 @@ class ReplicaState(Protocol):
 
     def load(self, now: int) -> Load:
         """What it has to do at `now`, the instant of the decision."""
+
+
+class CacheState(Protocol):
+    """What a router that reads caches may ask beside that: a run with one has only replicas that know it."""
 
     def cached_tokens(self, request: Request) -> int:
         """Tokens of the request's prompt that its prefix cache holds."""
@@ -157,7 +161,7 @@ class PrefixAffinity:
         fewest, most = min(load), max(load)
         if most - fewest > self.balance_abs_threshold and most > self.balance_rel_threshold * fewest:
             return load.index(fewest)
-        cached = [replica.cached_tokens(request) for replica in replicas]
+        cached = [replica.cached_tokens(request) for replica in cast(Sequence[CacheState], replicas)]
         best = min(range(len(replicas)), key=lambda i: (-cached[i], load[i]))
         if cached[best] <= self.cache_threshold * request.prompt_tokens:
             return load.index(fewest)

@@ -323,10 +323,6 @@ class FastReplica:
         waiting = staying(scheduler.waiting, self.leaving)
         return Load(waiting, len(scheduler.running), scheduler.max_num_seqs, in_use / scheduler.usable)
 
-    def cached_tokens(self, request: Request) -> int:
-        """Not known here: routers that ask get `sim.replica.Replica`."""
-        raise NotImplementedError
-
     def close_open(self, now: int) -> None:
         """Writes the rows of requests that the end of the run finds unfinished, and takes the step that runs then, and what has
         been decided after it, back."""

@@ -17,7 +17,7 @@ from serving.request import Cause, Status
 from serving.rows import Rows, rows_of
 from serving.tries import answered
 from studies.binding import cause_of
-from studies.latency_parts import PARTS, LatencyParts, StepParts, divide_steps, sum_parts
+from studies.latency_parts import PARTS, LatencyParts, StepParts, divide_steps, latency_parts
 from studies.results import Run
 from studies.run_parts import engines_of, host_copies_of, replica_costs
 from studies.tables import Table, milliseconds, number
@@ -88,7 +88,7 @@ class Explanation:
     @cached_property
     def parts(self) -> LatencyParts:
         """Where the latency of every request went."""
-        return sum_parts(self.records, self.rows, self.divided)
+        return latency_parts(self.records, self.rows, self.divided)
 
     @cached_property
     def divided(self) -> StepParts:

@@ -6,7 +6,7 @@ part: their owners' own prefill, and other prompts' for everybody else in it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,7 @@ from serving.plan import StepShape
 from serving.records import Records
 from serving.request import Status
 from serving.row_log import CHUNK_COLUMNS
-from serving.rows import Rows, rows_of
+from serving.rows import Rows
 from sim.cost import CostModel
 
 Ints = NDArray[np.int64]
@@ -129,10 +129,10 @@ class _Shapes:
         return StepShape(rows, *self.decodes, sampled)
 
 
-def _verifying(chunks: object, prompt: NDArray[np.bool_], step: int) -> tuple[tuple[int, int], ...]:
-    columns: dict[str, Ints] = chunks  # type: ignore[assignment]
-    there = (columns["step"] == step) & ~prompt & (columns["decodes"] == 0)
-    return tuple(zip(columns["tokens"][there].tolist(), columns["context"][there].tolist(), strict=True))
+def _verifying(chunks: Mapping[str, Ints], prompt: NDArray[np.bool_], step: int) -> tuple[tuple[int, int], ...]:
+    """Rows of a step that verify drafts: tokens, context."""
+    there = (chunks["step"] == step) & ~prompt & (chunks["decodes"] == 0)
+    return tuple(zip(chunks["tokens"][there].tolist(), chunks["context"][there].tolist(), strict=True))
 
 
 def _ratio(cost: CostModel | None, part: StepShape, whole: StepShape) -> float:
@@ -142,22 +142,8 @@ def _ratio(cost: CostModel | None, part: StepShape, whole: StepShape) -> float:
     return min(1.0, cost.step_ns(part) / max(cost.step_ns(whole), 1))
 
 
-def latency_parts(
-    records: Records, costs: Sequence[CostModel | None], transfer_ns: Ints | None = None
-) -> LatencyParts | None:
-    """Where the latency of every request went; None of a run without a log of rows.
-
-    Args:
-        costs, transfer_ns: as of `divide_steps`.
-    """
-    rows = rows_of(records)
-    if rows is None:
-        return None
-    return sum_parts(records, rows, divide_steps(records, rows, costs, transfer_ns))
-
-
-def sum_parts(records: Records, rows: Rows, divided: StepParts) -> LatencyParts:
-    """The same from steps that are divided already."""
+def latency_parts(records: Records, rows: Rows, divided: StepParts) -> LatencyParts:
+    """Where the latency of every request went, by its rows and what is divided of their steps."""
     before, after = _nothing(records), _nothing(records)
     ended = (records.requests["status"] >= 0) & (records.requests["finish_ns"] >= 0)
     lost = _Lost(records, rows, divided.prompt)

@@ -12,8 +12,9 @@ from hypothesis import given
 from scenarios.workload import Workload
 from serving.config import EngineConfig
 from serving.records import Records
+from serving.rows import rows_of
 from sim.cluster import simulate
-from studies.latency_parts import PARTS, latency_parts
+from studies.latency_parts import PARTS, divide_steps, latency_parts
 from tests.laws.worlds import World, law, roofline, worlds
 
 ENGINE = EngineConfig(num_gpu_blocks=2001, max_model_len=8192, max_num_batched_tokens=512, enable_prefix_caching=False)
@@ -21,9 +22,9 @@ ENGINE = EngineConfig(num_gpu_blocks=2001, max_model_len=8192, max_num_batched_t
 
 def parts_of(records: Records, cost: bool = True) -> Any:
     replicas = int(str(records.info["replicas"]))
-    found = latency_parts(records, [roofline() if cost else None] * replicas)
-    assert found is not None
-    return found
+    rows = rows_of(records)
+    assert rows is not None
+    return latency_parts(records, rows, divide_steps(records, rows, [roofline() if cost else None] * replicas))
 
 
 def run(lengths: list[tuple[int, int]], arrivals_ms: list[float], **engine: Any) -> Records:

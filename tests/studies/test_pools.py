@@ -17,10 +17,9 @@ from serving.records import Records
 from serving.tries import answered
 from sim.replay import replay
 from studies import pools, report, results, run_tables
-from studies.latency_parts import latency_parts
+from studies.explain import Explanation
 from studies.results import Run
 from studies.run import replayed, simulate
-from studies.run_parts import replica_costs
 from studies.workload_files import load_workload
 
 DOCUMENT: dict[str, Any] = {
@@ -110,8 +109,7 @@ def test_quality_is_not_made_up_where_nobody_knows_it() -> None:
 
 def test_parts_of_a_judged_request_sum_to_what_its_client_saw() -> None:
     found = run()
-    parts = latency_parts(found.records, replica_costs(found))
-    assert parts is not None
+    parts = Explanation(found).parts
     counts = answered(found.records)
     assert np.allclose(parts.ttft()[counts] / 1e9, by_request(found.records, "ttft")[counts], atol=1e-9)
     assert np.allclose(parts.e2e()[counts] / 1e9, by_request(found.records, "e2el")[counts], atol=1e-9)
