@@ -18,7 +18,7 @@ from scenarios.degradation import Degradation
 from scenarios.engine import Engine, NamedEngine
 from scenarios.errors import beneath, misplaced
 from scenarios.fields import PositiveDuration, Section
-from scenarios.front import check_front
+from scenarios.front_checks import check_front
 from scenarios.front_end import FrontEnd
 from scenarios.hardware import HardwareSpec
 from scenarios.objectives import ObjectiveText, Slo

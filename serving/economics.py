@@ -145,21 +145,26 @@ class Account:
                 refused[key] = why
 
         no_input, no_output, nothing = "no prompt token was computed", "no token came out", "no request finished"
-        put(KEYS[0], _sum(c.input_ns * price) * _MILLION, fresh, no_input)
-        put(KEYS[1], _sum(c.cached_ns * price) * _MILLION, cached, "no prompt token was found in the prefix cache")
-        put(KEYS[2], _sum(c.output_ns * price) * _MILLION, produced, no_output)
-        put(KEYS[3], _sum(c.marginal_ns[0] * price) * _MILLION, fresh, no_input)
-        put(KEYS[4], _sum(c.marginal_ns[1] * price) * _MILLION, produced, no_output)
+        put("usd_per_1m_input_tokens", _sum(c.input_ns * price) * _MILLION, fresh, no_input)
+        put(
+            "usd_per_1m_cached_input_tokens",
+            _sum(c.cached_ns * price) * _MILLION,
+            cached,
+            "no prompt token was found in the prefix cache",
+        )
+        put("usd_per_1m_output_tokens", _sum(c.output_ns * price) * _MILLION, produced, no_output)
+        put("usd_marginal_per_1m_input_tokens", _sum(c.marginal_ns[0] * price) * _MILLION, fresh, no_input)
+        put("usd_marginal_per_1m_output_tokens", _sum(c.marginal_ns[1] * price) * _MILLION, produced, no_output)
         total = self.usd_total
-        put(KEYS[5], total * _MILLION, fresh + cached + produced, no_output)
-        put(KEYS[6], total, done, nothing)
+        put("usd_per_1m_total_tokens", total * _MILLION, fresh + cached + produced, no_output)
+        put("usd_per_request", total, done, nothing)
         if good is None:
-            put(KEYS[7], total, 0, "no SLO is stated")
+            put("usd_per_good_request", total, 0, "no SLO is stated")
         else:
-            put(KEYS[7], total, int(good.sum()), "no request met its SLO")
+            put("usd_per_good_request", total, int(good.sum()), "no request met its SLO")
         session = self.records.session
         sessions = len(np.unique(session[(session >= 0) & (c.total_ns > 0)]))
-        put(KEYS[8], total, sessions, "requests belong to no sessions")
+        put("usd_per_session", total, sessions, "requests belong to no sessions")
         found["usd_total"], found["usd_idle"] = total, self.usd_idle
         month = HOURS_PER_MONTH * _HOUR_NS / self.window_ns
         found["usd_per_month"] = total * month
