@@ -65,6 +65,11 @@ def load(**changes: Any) -> dict[str, Any]:
     return {"workload": WORKLOAD | changes}
 
 
+def at_once(**changes: Any) -> dict[str, Any]:
+    """A load that meets limits and ladders however fast the machine is."""
+    return load(arrivals="all_at_once", **changes)
+
+
 def arrivals(process: str, **how: Any) -> dict[str, Any]:
     return load(arrivals={"process": process, **how})
 
@@ -83,22 +88,26 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "no prefix cache": engine(enable_prefix_caching=False) | load(prompts=PREFIXES),
     "pinned prefix": engine(pinned_prefixes={"sys:0": 64}, num_gpu_blocks=24) | load(prompts=PREFIXES),
     "host tier": engine(kv_offloading_size=0.1, num_gpu_blocks=24) | load(prompts=SESSIONS),
-    "recompute": engine(num_gpu_blocks=9, max_model_len=100) | load(output=40),
-    "swap": engine(num_gpu_blocks=9, max_model_len=100, preemption="swap", swap_space=0.1) | load(output=40),
+    "recompute": engine(num_gpu_blocks=9, max_model_len=100) | at_once(output=40),
+    "swap": engine(num_gpu_blocks=9, max_model_len=100, preemption="swap", swap_space=0.1) | at_once(output=40),
     "ngram": engine(speculation={"method": "ngram", "k": 3, "acceptance": 0.5, "found": 1}),
     "ngram off above 2": engine(speculation={"method": "ngram", "k": 3, "acceptance": 0.5, "found": 1, "off_above": 2}),
-    "bound by requests": {"admission": {"max_queue_requests": 2}},
-    "bound by tokens": {"admission": {"max_queue_tokens": 100}},
-    "nobody waits": {"admission": {"max_queue_requests": 0}},
-    "queue time-out": {"admission": {"queue_timeout": "3ms"}},
-    "shed lowest": {"admission": {"max_queue_requests": 2, "when_full": "shed_lowest"}},
+    "bound by requests": {"admission": {"max_queue_requests": 2}} | at_once(),
+    "bound by tokens": {"admission": {"max_queue_tokens": 100}} | at_once(),
+    "nobody waits": {"admission": {"max_queue_requests": 0}} | at_once(),
+    "queue time-out": {"admission": {"queue_timeout": "100us"}} | at_once(),
+    "shed lowest": {"admission": {"max_queue_requests": 2, "when_full": "shed_lowest"}} | at_once(),
     "token bucket": {"admission": {"token_bucket": {"tokens": 2000, "burst": "100ms"}}},
     "tenant budget": {"admission": {"tenants": {"loud": {"requests": 100, "burst": "20ms"}}}},
-    "ladder": {"degradation": {"ladder": LADDER}} | load(prompts=SESSIONS),
-    "ladder by KV": {"degradation": {"ladder": [{"cap_output": 2, "signal": "kv_use", "on_at": 0.1}]}},
-    "ladder by wait": {"degradation": {"ladder": [{"cap_output": 2, "signal": "oldest_wait", "on_at": "1ms"}]}},
-    "ladder by tokens": {"degradation": {"ladder": [{"cap_output": 2, "signal": "queue_tokens", "on_at": 40, "hold": "2ms"}]}},
-    "clients": {"client_behaviour": {"first_token_timeout": "10ms", "timeout": "30ms", "retries": 2, "backoff": "2ms"}},
+    "ladder": {"degradation": {"ladder": LADDER}} | at_once(prompts=SESSIONS),
+    "ladder by KV": {"degradation": {"ladder": [{"cap_output": 2, "signal": "kv_use", "on_at": 0.1}]}}
+    | arrivals("closed_loop", concurrency=4),
+    "ladder by wait": {"degradation": {"ladder": [{"cap_output": 2, "signal": "oldest_wait", "on_at": "100us"}]}}
+    | arrivals("closed_loop", concurrency=8),
+    "ladder by tokens": {"degradation": {"ladder": [{"cap_output": 2, "signal": "queue_tokens", "on_at": 40, "hold": "2ms"}]}}
+    | at_once(),
+    "clients": {"client_behaviour": {"first_token_timeout": "10ms", "timeout": "1s", "retries": 2, "backoff": "2ms"}}
+    | at_once(output=60, classes=[]),  # the last of them would wait for some 180 steps
     "front end": {"front_end": {"workers": 2, "per_prompt_token": "10us"}},
     **{
         f"router {name}": {"replicas": 3, "router": name} | load(prompts=PREFIXES) for name in ROUTERS
@@ -148,7 +157,7 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "ladder to the small model": {
         "pools": POOLS, "router": {"name": "cascade", "thresholds": [0.1]},
         "degradation": {"watch": "large", "ladder": [{"route_to": "small", "on_at": 1, "off_below": 0.5}]},
-    } | load(difficulty={"distribution": "uniform"}),
+    } | at_once(difficulty={"distribution": "uniform"}),
 }  # fmt: skip
 
 
