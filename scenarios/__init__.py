@@ -6,8 +6,19 @@ workload = scenarios.generate(scenario)
 
 from scenarios.errors import InputError
 from scenarios.generate import generate
-from scenarios.load import json_schema, load, loads, names, template
+from scenarios.load import Override, json_schema, load, loads, names, template
 from scenarios.schema import Scenario
 from scenarios.workload import Workload
 
-__all__ = ["InputError", "Scenario", "Workload", "generate", "json_schema", "load", "loads", "names", "template"]
+__all__ = [
+    "InputError",
+    "Override",
+    "Scenario",
+    "Workload",
+    "generate",
+    "json_schema",
+    "load",
+    "loads",
+    "names",
+    "template",
+]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,40 @@ from serving.batching import BATCHINGS
 from serving.capacity import CAPACITIES
 from serving.policies import ORDERS
 from serving.routing import ROUTERS
+
+
+@dataclass(frozen=True)
+class Override:
+    """One value of a scenario set from outside its file.
+
+    path: where, such as `engine.max_num_seqs` or `workload.classes[0].slo.ttft`. value: what YAML reads. source: what messages
+    call it.
+    """
+
+    path: str
+    value: Any
+    source: str
+
+    @classmethod
+    def parse(cls, text: str, source: str | None = None) -> Override:
+        """Reads `engine.max_num_seqs=64`.
+
+        Raises:
+            InputError: no path and value, or a value that is no YAML.
+        """
+        source = f"--set {text}" if source is None else source
+        path, equals, value = text.partition("=")
+        if not equals:
+            raise InputError(f"{source}: write a path and a value, such as engine.max_num_seqs=64")
+        return cls(path.strip(), documents.parse(value, source), source)
+
+    @property
+    def location(self) -> Location:
+        """The path by its parts: names, and numbers of items."""
+        parts = tuple(int(p) if p.isdecimal() else p for p in self.path.replace("[", ".").replace("]", "").split("."))
+        if "" in parts or isinstance(parts[0], int):
+            raise InputError(f"{self.source}: write a path and a value, such as engine.max_num_seqs=64")
+        return parts
 
 
 def names() -> tuple[str, ...]:
@@ -45,12 +81,16 @@ def template(name: str, file: Path | None = None) -> str:
 
 
 def load(
-    path: str | Path, *, overrides: Sequence[str] = (), trace: str | Path | None = None, seed: int | None = None
+    path: str | Path,
+    *,
+    overrides: Sequence[str | Override] = (),
+    trace: str | Path | None = None,
+    seed: int | None = None,
 ) -> Scenario:
     """The scenario of a file, or the shipped one of that name.
 
     Args:
-        overrides: `engine.max_num_seqs=64`: a path inside the file and a YAML value; the last one wins.
+        overrides: `engine.max_num_seqs=64`, a path inside the file and a YAML value, or such an `Override`; the last one wins.
         trace: replayed instead of the generated requests; relative to the working directory.
         seed: instead of the file's.
 
@@ -76,15 +116,17 @@ def loads(
     *,
     source: str = "scenario",
     base: Path | None = None,
-    overrides: Sequence[str] = (),
+    overrides: Sequence[str | Override] = (),
     trace: str | Path | None = None,
     seed: int | None = None,
 ) -> Scenario:
     """The scenario of a YAML text; `base` is where its files are looked for, `source` what messages call it."""
     data = documents.mapping(text, source)
     origin: dict[str, str] = {}
-    for override in overrides:
-        origin[dotted(_override(data, override))] = f"--set {override}"
+    for given in overrides:
+        override = Override.parse(given) if isinstance(given, str) else given
+        _put(data, override.location, copy.deepcopy(override.value), override.source)
+        origin[dotted(override.location)] = override.source
     if trace is not None:
         if not Path(trace).is_file():
             found = "not a regular file (it is read twice)" if Path(trace).exists() else "there is no such file"
@@ -106,16 +148,6 @@ def loads(
 
 def _inside(path: str, outer: str) -> bool:
     return path == outer or path.startswith((f"{outer}.", f"{outer}["))
-
-
-def _override(data: dict[str, Any], text: str) -> Location:
-    """Sets one value in the document; returns where."""
-    path, equals, value = text.partition("=")
-    parts = tuple(int(p) if p.isdecimal() else p for p in path.replace("[", ".").replace("]", "").strip().split("."))
-    if not equals or "" in parts or isinstance(parts[0], int):
-        raise InputError(f"--set {text}: write a path and a value, such as engine.max_num_seqs=64")
-    _put(data, parts, documents.parse(value, f"--set {text}"), f"--set {text}")
-    return parts
 
 
 def _put(data: dict[str, Any], path: Location, value: Any, source: str) -> None:

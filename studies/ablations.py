@@ -25,57 +25,12 @@ from scenarios.schema import Scenario
 from serving.metrics import by_request, meets
 from serving.tries import last_tries
 from studies import tables
+from studies.expectations import Expectation
 from studies.report import slo_of
 from studies.results import Run
 from studies.run import Progress, execute, simulate
 
 _LATENCY = re.compile(r"(mean|median|p[0-9.]+)_(ttft|tpot|e2el|queue)_ms")
-
-
-class Expectation(Section):
-    """One figure of one variant against that of another.
-
-    Args:
-        metric: a key of the summary. of_class: only requests of that service class (latencies and `good_request_fraction`).
-        lower, higher, alike: the variant whose figure is lower than, higher than or about that of `than`. by: at least so many
-            times; of what is alike, at most.
-    """
-
-    metric: str
-    of_class: str | None = None
-    lower: str | None = None
-    higher: str | None = None
-    alike: str | None = None
-    than: str
-    by: Annotated[float, Field(ge=1)] = 1.0
-
-    @model_validator(mode="after")
-    def _one_direction(self) -> Expectation:
-        if [self.lower, self.higher, self.alike].count(None) != 2:
-            raise misplaced("needs one of lower, higher and alike", "lower")
-        if self.alike is not None and self.by == 1:
-            raise misplaced("is missing; say how many times apart is still alike, such as 1.05", "by")
-        return self
-
-    @property
-    def first(self) -> str:
-        """The variant that something is expected of."""
-        return self.lower or self.higher or self.alike or ""
-
-    def holds(self, first: float, second: float) -> bool:
-        """Whether two figures, of `first` and of `than`, are as expected."""
-        if self.alike is not None:
-            return max(first, second) <= self.by * min(first, second)
-        low, high = (first, second) if self.lower is not None else (second, first)
-        return low < high and low * self.by <= high
-
-    def __str__(self) -> str:
-        of = f" of {self.of_class}" if self.of_class else ""
-        if self.alike is not None:
-            return f"{self.metric}{of}: {self.first} as {self.than}, within {self.by:g} times"
-        word = "lower" if self.lower is not None else "higher"
-        by = f", at least {self.by:g} times" if self.by > 1 else ""
-        return f"{self.metric}{of}: {self.first} {word} than {self.than}{by}"
 
 
 class Ablation(Section):
@@ -101,7 +56,7 @@ class Ablation(Section):
         for i, expected in enumerate(self.expect):
             for field in ("lower", "higher", "alike", "than"):
                 name = getattr(expected, field)
-                if name is not None and name not in self.variants:
+                if name is not None and (not isinstance(name, str) or name not in self.variants):
                     raise misplaced(unknown("variant", name, self.variants), "expect", i, field)
         return self
 
@@ -167,7 +122,7 @@ class Ablated:
             "because": self.ablation.because,
             "holds": self.holds,
             "expectations": [
-                {"expected": str(expected), expected.first: first, expected.than: second, "holds": found}
+                {"expected": str(expected), str(expected.first): first, str(expected.than): second, "holds": found}
                 for expected, first, second, found in self.outcome
             ],
         }
@@ -199,7 +154,9 @@ def run(name: str | Path, *, device: str | None = None, progress: Progress | Non
         runs[variant] = simulate(scenario) if device is None else execute(scenario, device=device)
     outcome = []
     for i, expected in enumerate(ablation.expect):
-        first, second = (figure(runs[v], expected, f"{name}: expect[{i}]") for v in (expected.first, expected.than))
+        first, second = (
+            figure(runs[str(v)], expected, f"{name}: expect[{i}]") for v in (expected.first, expected.than)
+        )
         missing = first is None or second is None
         outcome.append((expected, first, second, None if missing else expected.holds(first, second)))  # type: ignore[arg-type]
     return Ablated(str(name), ablation, runs, outcome)

@@ -1,0 +1,83 @@
+"""A cell of a study, one point with one seed: what names it, and the row that it gives."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from scenarios.errors import InputError
+from scenarios.schema import Scenario
+from studies.results import Run
+from studies.run import simulate, versions
+from studies.sweeps.axes import Point
+from studies.sweeps.study import Study
+
+Row = dict[str, Any]
+"""`point`, `seed`, `scenario_hash`, `error` (None or a sentence), `axis.*`, and figures of the summary by their keys."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One simulation of a study. small: as the study's `reduced` says."""
+
+    study: Study
+    point: Point
+    seed: int
+    small: bool = False
+
+    def scenario(self) -> Scenario:
+        """What is run.
+
+        Raises:
+            InputError: an axis leads to no field, or its value is not allowed there.
+        """
+        return self.study.scenario_of(self.point, self.seed, small=self.small)
+
+    def key(self) -> str:
+        """What names its result: SHA-256 (hex) of the scenario, or of what should have made one, and of this version."""
+        try:
+            content: Any = self.scenario().hash()
+        except InputError as error:
+            content = [dict(self.point.values), self.seed, str(error)]
+        told = {"scenario": content, "axes": dict(self.point.values), "version": versions()["servetwin"]}
+        return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def cells(study: Study, *, small: bool = False) -> list[Cell]:
+    """Every cell of a study, points in order, seeds within; small: of the points that something is expected of."""
+    chosen = study.expected_points() if small else study.points()
+    seeds = study.seed_list(small=small)
+    return [Cell(study, point, seed, small) for point in chosen for seed in seeds]
+
+
+def run(cell: Cell) -> tuple[Row, Run | None]:
+    """Simulates a cell. What is wrong with its scenario becomes the row's `error`; then there is no run."""
+    head: Row = {"point": cell.point.index, "seed": cell.seed, "scenario_hash": None, "error": None}
+    head |= {f"axis.{name}": value for name, value in cell.point.values.items()}
+    try:
+        scenario = cell.scenario()
+        done = simulate(scenario)
+    except InputError as error:
+        return head | {"error": str(error)}, None
+    head["scenario_hash"] = scenario.hash()
+    return head | figures(done), done
+
+
+def figures(run: Run) -> Row:
+    """Figures of a run by key; of classes and tenants as `by_class.chat.mean_ttft_ms`. What binds stands under `binding.cause`,
+    `binding.busy` and `binding.waiting`."""
+    bound = run.info["binding"]
+    return dict(_flat(run.summary, "")) | {f"binding.{name}": bound[name] for name in ("cause", "busy", "waiting")}
+
+
+def _flat(found: Mapping[str, Any], above: str) -> Iterator[tuple[str, Any]]:
+    for key, value in found.items():
+        if key == "refused":
+            continue
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{above}{key}.")
+        elif value is None or isinstance(value, bool | int | float | str):
+            yield f"{above}{key}", value

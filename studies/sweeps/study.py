@@ -1,0 +1,215 @@
+"""A study file: a scenario, the axes along which it is varied, the seeds of every point, and what is expected of the outcome."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import Field, PrivateAttr, model_validator
+
+import scenarios
+from scenarios import documents
+from scenarios.errors import InputError, misplaced, nearest
+from scenarios.fields import Section
+from scenarios.library import questions
+from scenarios.load import Override
+from scenarios.schema import Scenario
+from studies.expectations import Expectation
+from studies.sweeps.axes import MOST_POINTS, VARIANT, Axes, Point, points
+
+Overrides = Annotated[tuple[str, ...], Field(strict=False)]
+
+
+class Reduced(Section):
+    """The study in small, for a test: more overrides, and fewer seeds. Only points that something is expected of are run."""
+
+    set: Overrides = ()
+    seeds: Annotated[int, Field(ge=1)] = 1
+
+
+class Study(Section):
+    """A file of `servetwin sweep`.
+
+    Args:
+        base: name or file of a scenario; or `scenario`, a whole one. set: overrides of every point.
+        axes: what is varied (`studies.sweeps.axes`). seeds: how many runs a point has, with the scenario's seed and those
+            that follow it, the same for every point (common random numbers); or a list of them.
+        expect: directions of the outcome, of means over seeds. reduced: the study in small.
+        question, answer, assumes, on_hardware: of a shipped study: what it asks, what this version answers, what the answer
+            takes for granted, how to run it on hardware.
+    """
+
+    question: str = ""
+    answer: str = ""
+    assumes: str = ""
+    on_hardware: str = ""
+    base: str | None = None
+    scenario: Mapping[str, Any] | None = None
+    set: Overrides = ()
+    axes: Annotated[tuple[Axes, ...], Field(strict=False)] = ()
+    seeds: Annotated[int, Field(ge=1, le=100_000)] | Annotated[tuple[int, ...], Field(strict=False, min_length=1)] = 5
+    expect: Annotated[tuple[Expectation, ...], Field(strict=False)] = ()
+    reduced: Reduced = Reduced()
+
+    _source: str = PrivateAttr("study")
+    _folder: Path | None = PrivateAttr(None)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_axes(cls, data: Any) -> Any:
+        axes = data.get("axes") if isinstance(data, Mapping) else None
+        if not isinstance(axes, Mapping):
+            return data
+        known = set(Axes.model_fields)
+        return dict(data) | {"axes": [dict(axes)] if axes and set(axes) <= known else [{"grid": dict(axes)}]}
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Study:
+        if (self.base is None) == (self.scenario is None):
+            raise misplaced("needs a scenario or a base, and not both", "scenario")
+        names = [name for group in self.axes for name in group.names]
+        for i, group in enumerate(self.axes):
+            for name in group.names:
+                if names.count(name) > 1:
+                    raise misplaced(f"{name} is varied twice", "axes", i)
+                if name == "seed":
+                    raise misplaced("found seed among the axes; say it as seeds, which every point shares", "axes", i)
+        if not isinstance(self.seeds, int) and len(set(self.seeds)) < len(self.seeds):
+            raise misplaced("a seed is listed twice", "seeds")
+        if isinstance(self.seeds, tuple) and min(self.seeds) < 0:
+            raise misplaced(f"found {min(self.seeds)}, but a seed is never negative", "seeds")
+        size = math.prod(group.size() for group in self.axes)
+        if size > MOST_POINTS:
+            raise misplaced(f"{size:,} points, but at most {MOST_POINTS:,} are run", "axes")
+        self._check_expectations()
+        return self
+
+    def _check_expectations(self) -> None:
+        for i, expected in enumerate(self.expect):
+            for field in ("lower", "higher", "alike", "than"):
+                case = getattr(expected, field)
+                if case is None:
+                    continue
+                if not isinstance(case, Mapping):
+                    raise misplaced("say points by their axes, such as {engine.max_num_seqs: 64}", "expect", i, field)
+                if not any(point.matches(case) for point in self.points()):
+                    raise misplaced(f"no point has {dict(case)}", "expect", i, field)
+
+    @property
+    def source(self) -> str:
+        """What messages call it: its file or shipped name."""
+        return self._source
+
+    @property
+    def name(self) -> str:
+        """Its file's name without ending."""
+        return Path(self._source).stem
+
+    @property
+    def axis_names(self) -> tuple[str, ...]:
+        """Names of all axes, in order."""
+        return tuple(name for group in self.axes for name in group.names)
+
+    def points(self) -> list[Point]:
+        """Every point, in order; one without axes."""
+        return points(self.axes)
+
+    def expected_points(self) -> list[Point]:
+        """Only those that something is expected of."""
+        cases = [case for e in self.expect for case in (e.first, e.than)]
+        return [p for p in self.points() if any(isinstance(case, Mapping) and p.matches(case) for case in cases)]
+
+    def seed_list(self, *, small: bool = False) -> tuple[int, ...]:
+        """Seeds of every point."""
+        if isinstance(self.seeds, tuple):
+            return self.seeds[: self.reduced.seeds] if small else self.seeds
+        first = self.base_scenario().seed
+        return tuple(range(first, first + (self.reduced.seeds if small else self.seeds)))
+
+    def base_scenario(self) -> Scenario:
+        """The scenario before anything is varied.
+
+        Raises:
+            InputError: it is wrong.
+        """
+        return self._loaded((), None, False)
+
+    def scenario_of(self, point: Point, seed: int, *, small: bool = False) -> Scenario:
+        """The scenario of a cell: a point and a seed. small: as `reduced` says.
+
+        Raises:
+            InputError: an axis leads to no field, or its value is not allowed there; names the study and the axis.
+        """
+        return self._loaded(point.overrides, seed, small)
+
+    def _loaded(self, varied: tuple[Override, ...], seed: int | None, small: bool) -> Scenario:
+        given: list[str | Override] = [Override.parse(text, f"{self.source}: set: {text}") for text in self.set]
+        given += [Override(o.path, o.value, f"{self.source}: {o.source}") for o in varied]
+        if small:
+            given += [Override.parse(text, f"{self.source}: reduced.set: {text}") for text in self.reduced.set]
+        if self.base is None:
+            text = yaml.safe_dump(_plain(self.scenario), sort_keys=False)
+            source = f"{self.source}: scenario"
+            return scenarios.loads(text, source=source, base=self._folder, overrides=given, seed=seed)
+        beside = self._folder / self.base if self._folder is not None else None
+        file = beside if beside is not None and beside.is_file() else self.base
+        return scenarios.load(file if isinstance(file, Path) else str(file), overrides=given, seed=seed)
+
+    def content(self) -> dict[str, Any]:
+        """What decides its cells, JSON-able: not its texts, nor what is expected of it."""
+        told = {"question", "answer", "assumes", "on_hardware", "expect", "reduced"}
+        return self.model_dump(mode="json", exclude=told, exclude_unset=True, by_alias=True)
+
+    def hash(self) -> str:
+        """SHA-256 (hex) of `content`."""
+        return hashlib.sha256(json.dumps(self.content(), sort_keys=True).encode()).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """Mappings and lists of the plain kinds that YAML writes."""
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    return [_plain(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def names() -> tuple[str, ...]:
+    """Names of the shipped studies."""
+    return tuple(sorted(f.name[:-5] for f in resources.files(questions).iterdir() if f.name.endswith(".yaml")))
+
+
+def read(name: str | Path) -> Study:
+    """The study of a file, or the shipped one of that name.
+
+    Raises:
+        InputError: there is none, or it is wrong.
+    """
+    file = Path(name)
+    if str(name) in names() and not file.is_file():
+        text = resources.files(questions).joinpath(f"{name}.yaml").read_text(encoding="utf-8")
+        return parse(text, f"{name}.yaml")
+    if not file.is_file() and not file.suffix:
+        close = nearest(str(name), names())
+        hint = f"; did you mean {close!r}?" if close else "."
+        raise InputError(f"{name}: there is no such file or shipped study{hint} Shipped: {', '.join(names())}")
+    return parse(documents.read_text(file), str(file), file.parent)
+
+
+def parse(text: str, source: str = "study", folder: Path | None = None) -> Study:
+    """The study of a YAML text. folder: where its files are looked for.
+
+    Raises:
+        InputError: names the first field that is wrong, and what is allowed.
+    """
+    study = documents.validated(Study, text, source)
+    study._source, study._folder = source, folder
+    study.base_scenario()
+    return study
+
+
+__all__ = ["VARIANT", "Point", "Reduced", "Study", "names", "parse", "read"]
