@@ -40,6 +40,7 @@ class Study(Section):
         base: name or file of a scenario; or `scenario`, a whole one. set: overrides of every point.
         axes: what is varied (`studies.sweeps.axes`). seeds: how many runs a point has, with the scenario's seed and those
             that follow it, the same for every point (common random numbers); or a list of them.
+        metrics: figures that its tables and pages show, by their keys; a few latencies, throughput and cost by default.
         expect: directions of the outcome, of means over seeds. reduced: the study in small.
         question, answer, assumes, on_hardware: of a shipped study: what it asks, what this version answers, what the answer
             takes for granted, how to run it on hardware.
@@ -54,6 +55,7 @@ class Study(Section):
     set: Overrides = ()
     axes: Annotated[tuple[Axes, ...], Field(strict=False)] = ()
     seeds: Annotated[int, Field(ge=1, le=100_000)] | Annotated[tuple[int, ...], Field(strict=False, min_length=1)] = 5
+    metrics: Annotated[tuple[str, ...], Field(strict=False)] = ()
     expect: Annotated[tuple[Expectation, ...], Field(strict=False)] = ()
     reduced: Reduced = Reduced()
 
@@ -162,8 +164,8 @@ class Study(Section):
         return scenarios.load(file if isinstance(file, Path) else str(file), overrides=given, seed=seed)
 
     def content(self) -> dict[str, Any]:
-        """What decides its cells, JSON-able: not its texts, nor what is expected of it."""
-        told = {"question", "answer", "assumes", "on_hardware", "expect", "reduced"}
+        """What decides its cells, JSON-able: not its texts, nor what is shown or expected of it."""
+        told = {"question", "answer", "assumes", "on_hardware", "metrics", "expect", "reduced"}
         return self.model_dump(mode="json", exclude=told, exclude_unset=True, by_alias=True)
 
     def hash(self) -> str:
