@@ -9,6 +9,8 @@ from scenarios.schema import Scenario
 from studies import workers
 from studies.run import simulate
 from studies.statistics import intervals
+from studies.statistics.differences import Difference, difference
+from studies.statistics.directions import better
 from studies.statistics.intervals import CONFIDENCE, Interval
 from studies.sweeps.cells import Row, figures
 
@@ -24,6 +26,14 @@ class Replications:
     def values(self, key: str) -> list[float | None]:
         """A figure of every seed; None where a run has none."""
         return [row.get(key) for row in self.rows]
+
+    def by_seed(self, key: str) -> dict[int, float | None]:
+        """A figure by seed; None where a run has none."""
+        return dict(zip(self.seeds, self.values(key), strict=True))
+
+    def difference(self, other: Replications, key: str, confidence: float = CONFIDENCE) -> Difference:
+        """What another has more than this one on the same seeds: `other` is better or worse than this one."""
+        return difference(self.by_seed(key), other.by_seed(key), better=better(key), confidence=confidence)
 
     def interval(self, key: str, confidence: float = CONFIDENCE) -> Interval:
         """Mean over seeds with Student's t interval."""
