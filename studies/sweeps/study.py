@@ -21,6 +21,7 @@ from scenarios.library import questions
 from scenarios.load import Override
 from scenarios.schema import Scenario
 from studies.expectations import Expectation
+from studies.shown import Shown
 from studies.sweeps.axes import MOST_POINTS, VARIANT, Axes, Point, points
 
 Overrides = Annotated[tuple[str, ...], Field(strict=False)]
@@ -43,7 +44,7 @@ class Study(Section):
         metrics: figures that its tables and pages show, by their keys; a few latencies, throughput and cost by default.
         expect: directions of the outcome, of means over seeds. reduced: the study in small.
         question, answer, assumes, on_hardware: of a shipped study: what it asks, what this version answers, what the answer
-            takes for granted, how to run it on hardware.
+            takes for granted, how to run it on hardware. shown: figures that the answer states, and where they are from.
     """
 
     question: str = ""
@@ -57,6 +58,7 @@ class Study(Section):
     seeds: Annotated[int, Field(ge=1, le=100_000)] | Annotated[tuple[int, ...], Field(strict=False, min_length=1)] = 5
     metrics: Annotated[tuple[str, ...], Field(strict=False)] = ()
     expect: Annotated[tuple[Expectation, ...], Field(strict=False)] = ()
+    shown: Annotated[tuple[Shown, ...], Field(strict=False)] = ()
     reduced: Reduced = Reduced()
 
     _source: str = PrivateAttr("study")
@@ -100,8 +102,17 @@ class Study(Section):
                     continue
                 if not isinstance(case, Mapping):
                     raise misplaced("say points by their axes, such as {engine.max_num_seqs: 64}", "expect", i, field)
-                if not any(point.matches(case) for point in self.points()):
-                    raise misplaced(f"no point has {dict(case)}", "expect", i, field)
+                self._check_case(case, "expect", i, field)
+        for i, figure in enumerate(self.shown):
+            if figure.say not in self.answer:
+                raise misplaced(f"found {figure.say}, which the answer does not say", "shown", i, "say")
+            self._check_case(figure.of, "shown", i, "of")
+            if figure.against is not None:
+                self._check_case(figure.against, "shown", i, "against")
+
+    def _check_case(self, case: Mapping[str, Any], *where: str | int) -> None:
+        if not any(point.matches(case) for point in self.points()):
+            raise misplaced(f"no point has {dict(case)}", *where)
 
     @property
     def source(self) -> str:
