@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
@@ -174,9 +174,13 @@ class Study(Section):
         file = beside if beside is not None and beside.is_file() else self.base
         return scenarios.load(file if isinstance(file, Path) else str(file), overrides=given, seed=seed)
 
+    def with_overrides(self, given: Sequence[str]) -> Study:
+        """The same of which every point is changed: `path=value`, after its own `set`; what an axis varies, stays varied."""
+        return self.model_copy(update={"set": (*self.set, *given)})
+
     def content(self) -> dict[str, Any]:
         """What decides its cells, JSON-able: not its texts, nor what is shown or expected of it."""
-        told = {"question", "answer", "assumes", "on_hardware", "metrics", "expect", "reduced"}
+        told = {"question", "answer", "assumes", "on_hardware", "metrics", "expect", "shown", "reduced"}
         return self.model_dump(mode="json", exclude=told, exclude_unset=True, by_alias=True)
 
     def hash(self) -> str:
