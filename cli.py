@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from studies import terminal
-from studies.commands import ablation, explaining, fidelity, launches, measuring, profiles, validation
+from studies.commands import ablation, explaining, fidelity, launches, measuring, profiles, tracing, validation
 from studies.commands.options import (
     Burstiness,
     Clock,
@@ -144,6 +144,9 @@ app.command()(fidelity.fidelity)
 
 
 app.command()(explaining.explain)
+
+
+app.command()(tracing.perfetto)
 
 
 app.command()(ablation.ablation)

@@ -7,13 +7,18 @@ and `streamlit.plotly_chart` take them as they are. Long series are cut to about
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from serving.metrics import SLO, by_request, latencies
 from serving.records import Records
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure as PlotlyFigure
+
+    from studies.results import Run
 
 Figure = dict[str, Any]
 Array = NDArray[Any]
@@ -284,3 +289,45 @@ def _summed(records: Records, name: str) -> tuple[Array, Array]:
     at, change = np.concatenate(times), np.concatenate(changes)
     order = np.argsort(at, kind="stable")
     return at[order] / 1e9, np.cumsum(change[order])
+
+
+def ttft_cdf(result: Run | Mapping[str, Run]) -> PlotlyFigure:
+    """Time to first token of a run, or of several by name, with the SLO: for notebooks, as those below."""
+    return _cdf("ttft", result)
+
+
+def tpot_cdf(result: Run | Mapping[str, Run]) -> PlotlyFigure:
+    """Time per output token after the first."""
+    return _cdf("tpot", result)
+
+
+def e2e_cdf(result: Run | Mapping[str, Run]) -> PlotlyFigure:
+    """From arrival to the last token."""
+    return _cdf("e2el", result)
+
+
+def load(result: Run) -> PlotlyFigure:
+    """Requests running and waiting, and KV memory in use, over time."""
+    engine = result.info.get("engine") or {}
+    several = result.info.get("pools") or not engine
+    return as_plotly(load_over_time(result.records, None if several else engine["num_gpu_blocks"] - 1))
+
+
+def batches(result: Run) -> PlotlyFigure:
+    """Tokens of prompts and of decodes in a mean step, and what steps took, over time."""
+    return as_plotly(batch_composition(result.records))
+
+
+def as_plotly(figure: Figure) -> PlotlyFigure:
+    """A figure of this module as Plotly's own object, which notebooks show and `write_html` and `write_image` save."""
+    from plotly.graph_objects import Figure as PlotlyFigure
+
+    return PlotlyFigure(figure)
+
+
+def _cdf(metric: str, result: Run | Mapping[str, Run]) -> PlotlyFigure:
+    from studies.report import slo_of
+
+    runs = dict(result) if isinstance(result, Mapping) else {result.name: result}
+    slo = slo_of(next(iter(runs.values()))) if runs else None
+    return as_plotly(latency_cdf(metric, {name: run.records for name, run in runs.items()}, slo))

@@ -33,6 +33,9 @@ from studies.strict_json import dumps
 from studies.workload_files import save_workload
 
 if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
     from scenarios.schema import Scenario
     from serving.economics import Account
     from sim.cost import CostModel
@@ -91,6 +94,34 @@ class Run:
     @property
     def name(self) -> str:
         return str(self.info.get("name", "run"))
+
+    def requests(self) -> pa.Table:
+        """One row a request: `studies.frames.REQUESTS` says what its columns are."""
+        from studies import frames
+
+        return frames.requests(self)
+
+    def steps(self) -> pa.Table:
+        """One row an engine step: columns `studies.frames.STEPS`."""
+        from studies import frames
+
+        return frames.steps(self)
+
+    def frame(self, what: Literal["requests", "steps"] = "requests") -> pd.DataFrame:
+        """`requests()` or `steps()` for pandas.
+
+        Raises:
+            InputError: pandas is not installed.
+        """
+        from studies import frames
+
+        return frames.frame(self, what)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: headline figures and what binds."""
+        from studies.notebook import html_of
+
+        return html_of(self)
 
     def __repr__(self) -> str:
         way = "executed" if self.info.get("way") == "execute" else "simulated"

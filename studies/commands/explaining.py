@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from studies import terminal
 from studies.commands.options import Json, Set
+from studies.commands.runs import RunArg
+from studies.commands.runs import found as found_run
 
 
 def explain(
-    run: Annotated[
-        str, typer.Argument(metavar="RUN", help="The result folder of a run; or a scenario, which is then simulated.")
-    ],
+    run: RunArg,
     worst: Annotated[
         str | None,
         typer.Option(metavar="ttft|tpot|e2el|queue", help="The slowest requests by this figure (default ttft)."),
@@ -28,24 +27,11 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Say why requests were slow, and who stood in their way."""
-    import scenarios
-    from scenarios.errors import InputError
-    from studies import results
     from studies.explain import Explanation
-    from studies.run import simulate
     from studies.without import without as rerun
-    from studies.workload_files import load_workload
 
-    if Path(run).is_dir():
-        if set_:
-            raise InputError(f"--set {set_[0]}: changes a scenario, but {run} is a finished run")
-        found, workload = results.load(run), load_workload(run)
-    else:
-        scenario = scenarios.load(run, overrides=set_ or [])
-        with terminal.spinner("simulating"):
-            found = simulate(scenario)
-        assert found.workload is not None
-        workload = found.workload
+    found = found_run(run, set_ or [])
+    assert found.workload is not None
     explanation = Explanation(found)
     metric = worst or "ttft"
     asked = list(request or ())
@@ -56,7 +42,7 @@ def explain(
     left = None
     if without is not None:
         with terminal.spinner("simulating without it"):
-            left = rerun(found, workload, without)
+            left = rerun(found, found.workload, without)
     if as_json:
         terminal.print_json(
             {
