@@ -10,6 +10,7 @@ from typing import Any
 
 from scenarios.errors import InputError
 from scenarios.schema import Scenario
+from studies import per_device
 from studies.results import Run
 from studies.run import simulate, versions
 from studies.sweeps.axes import Point
@@ -67,10 +68,11 @@ def run(cell: Cell) -> tuple[Row, Run | None]:
 
 
 def figures(run: Run) -> Row:
-    """Figures of a run by key; of classes and tenants as `by_class.chat.mean_ttft_ms`. What binds stands under `binding.cause`,
-    `binding.busy` and `binding.waiting`."""
+    """Figures of a run by key, those by device among them; of classes and tenants as `by_class.chat.mean_ttft_ms`. What binds
+    stands under `binding.cause`, `binding.busy` and `binding.waiting`; of several pools there is no one cause."""
     bound = run.info["binding"]
-    return dict(_flat(run.summary, "")) | {f"binding.{name}": bound[name] for name in ("cause", "busy", "waiting")}
+    told = {f"binding.{name}": bound.get(name) for name in ("cause", "busy", "waiting")}
+    return dict(_flat(run.summary, "")) | per_device.figures(run) | told
 
 
 def _flat(found: Mapping[str, Any], above: str) -> Iterator[tuple[str, Any]]:

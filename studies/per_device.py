@@ -1,0 +1,24 @@
+"""Figures of a run by device, so that systems of different sizes can be compared: tokens per GPU, and USD an hour."""
+
+from __future__ import annotations
+
+from serving.economics import HOURS_PER_MONTH
+from studies.results import Run
+
+
+def devices(run: Run) -> int:
+    """Devices of all replicas of all pools."""
+    groups = run.info.get("pools") or [run.info]
+    return sum(int(group["replicas"]) * int(group["engine"]["tensor_parallel_size"]) for group in groups)
+
+
+def figures(run: Run) -> dict[str, float | int | None]:
+    """`devices`, `output_throughput_per_gpu` (tok/s) and `usd_per_hour` (of all devices, used or idle); None without a price, or
+    where nothing ran."""
+    count = devices(run)
+    throughput, month = run.summary["output_throughput"], run.summary.get("usd_per_month")
+    return {
+        "devices": count,
+        "output_throughput_per_gpu": None if throughput is None else throughput / count,
+        "usd_per_hour": None if month is None else month / HOURS_PER_MONTH,
+    }
