@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import gzip
 import zlib
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +22,12 @@ def parse(text: str, source: str) -> Any:
     Raises:
         InputError: broken syntax, a key written twice, several documents.
     """
+    return copy.deepcopy(_parsed(text, source))
+
+
+@lru_cache(maxsize=32)
+def _parsed(text: str, source: str) -> Any:
+    """The cells of a sweep are made of one text, and reading it takes most of the time that a scenario takes to load."""
     from scenarios import strict_yaml
 
     return strict_yaml.parse(text, source)

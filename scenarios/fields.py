@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Mapping
 from decimal import Decimal
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -173,7 +174,15 @@ def _existing(value: object, info: ValidationInfo) -> str:
 
 def digest(path: str) -> str:
     """SHA-256 of a file's bytes."""
-    return "sha256:" + hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    state = Path(path).stat()
+    return _digest(path, state.st_ino, state.st_size, state.st_mtime_ns)
+
+
+@lru_cache(maxsize=256)
+def _digest(path: str, *state: int) -> str:
+    """state: what changes when the file does. A thousand cells of a sweep replay one trace."""
+    with open(path, "rb") as file:
+        return "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def wants_digest(info: SerializationInfo) -> bool:
