@@ -2,19 +2,22 @@
 
 run = studies.simulate("demo")
 run.summary["mean_ttft_ms"]
+run.frame()
+studies.figures.ttft_cdf(run)
 studies.save(run, "out/demo")
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from studies import figures, perfetto
     from studies.comparison import compare
     from studies.report import save
     from studies.results import Run, load
     from studies.run import execute, simulate
     from studies.validation import validate
 
-__all__ = ["Run", "compare", "execute", "load", "save", "simulate", "validate"]
+__all__ = ["Run", "compare", "execute", "figures", "load", "perfetto", "save", "simulate", "validate"]
 
 _HOMES = {
     "Run": "results",
@@ -25,14 +28,17 @@ _HOMES = {
     "simulate": "run",
     "validate": "validation",
 }
+_MODULES = ("figures", "perfetto")
 
 
 def __getattr__(name: str) -> Any:
     """Imports a public name when it is first asked for: a simulation does not pay for what validations need."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'studies' has no attribute {name!r}")
     import importlib
 
+    if name in _MODULES:
+        return importlib.import_module(f"studies.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'studies' has no attribute {name!r}")
     found = getattr(importlib.import_module(f"studies.{_HOMES[name]}"), name)
     globals()[name] = found
     return found
