@@ -22,11 +22,11 @@ def ends(scenario: Scenario) -> tuple[Scenario, Scenario] | None:
             f"{scenario.name}: {scenario.model.name} may leave no KV memory on {scenario.hardware.name} ({capacity.basis}); "
             "state engine.num_gpu_blocks"
         )
-    low, high = (_with(scenario, tokens // config.block_size + 1) for tokens in (capacity.low, capacity.high))
+    low, high = (with_blocks(scenario, tokens // config.block_size + 1) for tokens in (capacity.low, capacity.high))
     return low, high
 
 
-def _with(scenario: Scenario, blocks: int) -> Scenario:
+def with_blocks(scenario: Scenario, blocks: int) -> Scenario:
     """The same scenario with so many KV blocks. Where they cut its window, they do so here."""
     config = scenario.engine_config()
     window = min(
