@@ -13,6 +13,7 @@ A study lists groups; its points are the product of all of them, the first group
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,9 +21,9 @@ from itertools import product
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field, PlainValidator, ValidationError, model_validator
 
-from scenarios.errors import misplaced
+from scenarios.errors import InputError, misplaced, one_message
 from scenarios.fields import Section
 from scenarios.load import Override
 
@@ -41,8 +42,8 @@ class Range(Section):
         integer: rounded to whole numbers.
     """
 
-    start: Annotated[float, Field(alias="from", strict=False)]
-    to: Annotated[float, Field(strict=False)]
+    start: Annotated[float, Field(alias="from")]
+    to: float
     steps: Annotated[int, Field(ge=2)] | None = None
     spacing: Literal["linear", "log"] = "linear"
     integer: bool = False
@@ -78,7 +79,25 @@ class Range(Section):
         return round(value) if self.integer else float(f"{value:.10g}")
 
 
-Values = Annotated[list[Any], Field(min_length=1)] | Range
+def _values(found: Any) -> list[Any] | Range:
+    """A list or a range; which of the two is told by what was written, so that an error is about that."""
+    if isinstance(found, Range):
+        return found
+    if isinstance(found, Mapping):
+        try:
+            return Range.model_validate(found)
+        except ValidationError as error:
+            path, problem = one_message(error, found)
+            raise misplaced(problem, *([path] if path else [])) from None
+    if not isinstance(found, list | tuple):
+        raise misplaced(f"found {found!r}, but a list of values is needed, or a range {{from: 1, to: 16, steps: 5}}")
+    if not found:
+        raise misplaced("found [], but an axis without values makes a study without cells; list some, or leave it out")
+    return list(found)
+
+
+Values = Annotated[Any, PlainValidator(_values)]
+"""A list, or a `Range`."""
 Overrides = Annotated[tuple[str, ...], Field(strict=False)]
 
 
@@ -116,6 +135,15 @@ class Axes(Section):
             for path, values in (getattr(self, kind) or {}).items():
                 if isinstance(values, Range) and values.steps is None:
                     raise misplaced("is required and missing", kind, path, "steps")
+        for path, values in (self.grid or {}).items():
+            if (twice := _twice(_listed(values))) is not None:
+                raise misplaced(f"found {twice} twice, but every point of a grid is run once", "grid", path)
+        for name, texts in (self.variants or {}).items():
+            for i, text in enumerate(texts):
+                try:
+                    Override.parse(text, text)
+                except InputError as error:
+                    raise misplaced(str(error), "variants", name, i) from None
         lengths = {path: len(_listed(values)) for path, values in (self.zip or {}).items()}
         if len(set(lengths.values())) > 1:
             said = ", ".join(f"{path} {n}" for path, n in lengths.items())
@@ -151,6 +179,17 @@ class Axes(Section):
                 for row in parts.tolist()
             ]
         return [(name,) for name in self.variants or {}]
+
+
+def _twice(values: list[Any]) -> str | None:
+    """The first value that is there twice, as it is written. `true` and `1` are two values."""
+    seen: set[str] = set()
+    for value in values:
+        text = json.dumps(value, sort_keys=True, default=str)
+        if text in seen:
+            return text
+        seen.add(text)
+    return None
 
 
 def _listed(values: Any) -> list[Any]:

@@ -11,20 +11,40 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import Field, PlainValidator, PrivateAttr, ValidationError, model_validator
 
 import scenarios
 from scenarios import documents
-from scenarios.errors import InputError, misplaced, nearest
+from scenarios.errors import InputError, misplaced, nearest, one_message
 from scenarios.fields import Section
 from scenarios.library import questions
 from scenarios.load import Override
 from scenarios.schema import Scenario
 from studies.expectations import Expectation
 from studies.shown import Shown
-from studies.sweeps.axes import MOST_POINTS, VARIANT, Axes, Point, points
+from studies.sweeps.axes import ALIASES, MOST_POINTS, VARIANT, Axes, Point, points
 
 Overrides = Annotated[tuple[str, ...], Field(strict=False)]
+
+
+MOST_SEEDS = 100_000
+
+
+def _seeds(found: Any) -> int | tuple[int, ...]:
+    """A count, or a list."""
+    if isinstance(found, int) and not isinstance(found, bool):
+        if not 1 <= found <= MOST_SEEDS:
+            raise misplaced(f"found {found}, but a point has 1 to {MOST_SEEDS:,} seeds")
+        return found
+    if not isinstance(found, list | tuple) or any(isinstance(s, bool) or not isinstance(s, int) for s in found):
+        raise misplaced(f"found {found!r}, but a count of seeds is needed (5), or a list of them ([0, 1, 2])")
+    if not found:
+        raise misplaced("found [], but a study without seeds has no cells; give a count (5), or list some")
+    if len(set(found)) < len(found):
+        raise misplaced(f"found {next(s for s in found if found.count(s) > 1)} twice; list every seed once")
+    if min(found) < 0:
+        raise misplaced(f"found {min(found)}, but a seed is never negative")
+    return tuple(found)
 
 
 class Reduced(Section):
@@ -55,7 +75,7 @@ class Study(Section):
     scenario: Mapping[str, Any] | None = None
     set: Overrides = ()
     axes: Annotated[tuple[Axes, ...], Field(strict=False)] = ()
-    seeds: Annotated[int, Field(ge=1, le=100_000)] | Annotated[tuple[int, ...], Field(strict=False, min_length=1)] = 5
+    seeds: Annotated[int | tuple[int, ...], PlainValidator(_seeds)] = 5
     metrics: Annotated[tuple[str, ...], Field(strict=False)] = ()
     expect: Annotated[tuple[Expectation, ...], Field(strict=False)] = ()
     shown: Annotated[tuple[Shown, ...], Field(strict=False)] = ()
@@ -67,27 +87,19 @@ class Study(Section):
     @model_validator(mode="before")
     @classmethod
     def _short_axes(cls, data: Any) -> Any:
-        axes = data.get("axes") if isinstance(data, Mapping) else None
-        if not isinstance(axes, Mapping):
-            return data
-        known = set(Axes.model_fields)
-        return dict(data) | {"axes": [dict(axes)] if axes and set(axes) <= known else [{"grid": dict(axes)}]}
+        return _in_full(data)
 
     @model_validator(mode="after")
     def _consistent(self) -> Study:
         if (self.base is None) == (self.scenario is None):
             raise misplaced("needs a scenario or a base, and not both", "scenario")
-        names = [name for group in self.axes for name in group.names]
+        names = [ALIASES.get(name, name) for group in self.axes for name in group.names]
         for i, group in enumerate(self.axes):
             for name in group.names:
-                if names.count(name) > 1:
+                if names.count(ALIASES.get(name, name)) > 1:
                     raise misplaced(f"{name} is varied twice", "axes", i)
                 if name == "seed":
                     raise misplaced("found seed among the axes; say it as seeds, which every point shares", "axes", i)
-        if not isinstance(self.seeds, int) and len(set(self.seeds)) < len(self.seeds):
-            raise misplaced("a seed is listed twice", "seeds")
-        if isinstance(self.seeds, tuple) and min(self.seeds) < 0:
-            raise misplaced(f"found {min(self.seeds)}, but a seed is never negative", "seeds")
         size = math.prod(group.size() for group in self.axes)
         if size > MOST_POINTS:
             raise misplaced(f"{size:,} points, but at most {MOST_POINTS:,} are run", "axes")
@@ -95,23 +107,28 @@ class Study(Section):
         return self
 
     def _check_expectations(self) -> None:
+        points = self.points() if self.expect or self.shown else []
         for i, expected in enumerate(self.expect):
             for field in ("lower", "higher", "alike", "than"):
                 case = getattr(expected, field)
                 if case is None:
                     continue
                 if not isinstance(case, Mapping):
-                    raise misplaced("say points by their axes, such as {engine.max_num_seqs: 64}", "expect", i, field)
-                self._check_case(case, "expect", i, field)
+                    raise misplaced(
+                        f"found {case!r}, but points are said by their axes, such as {{engine.max_num_seqs: 64}}",
+                        "expect", i, field,
+                    )  # fmt: skip
+                self._check_case(points, case, "expect", i, field)
         for i, figure in enumerate(self.shown):
             if figure.say not in self.answer:
                 raise misplaced(f"found {figure.say}, which the answer does not say", "shown", i, "say")
-            self._check_case(figure.of, "shown", i, "of")
+            self._check_case(points, figure.of, "shown", i, "of")
             if figure.against is not None:
-                self._check_case(figure.against, "shown", i, "against")
+                self._check_case(points, figure.against, "shown", i, "against")
 
-    def _check_case(self, case: Mapping[str, Any], *where: str | int) -> None:
-        if not any(point.matches(case) for point in self.points()):
+    @staticmethod
+    def _check_case(points: Sequence[Point], case: Mapping[str, Any], *where: str | int) -> None:
+        if not any(point.matches(case) for point in points):
             raise misplaced(f"no point has {dict(case)}", *where)
 
     @property
@@ -172,7 +189,11 @@ class Study(Section):
             return scenarios.loads(text, source=source, base=self._folder, overrides=given, seed=seed)
         beside = self._folder / self.base if self._folder is not None else None
         file = beside if beside is not None and beside.is_file() else self.base
-        return scenarios.load(file if isinstance(file, Path) else str(file), overrides=given, seed=seed)
+        try:
+            return scenarios.load(file if isinstance(file, Path) else str(file), overrides=given, seed=seed)
+        except InputError as error:
+            mine = str(error).startswith(f"{self.source}: ")
+            raise InputError(str(error) if mine else f"{self.source}: base: {error}") from None
 
     def with_overrides(self, given: Sequence[str]) -> Study:
         """The same of which every point is changed: `path=value`, after its own `set`; what an axis varies, stays varied."""
@@ -186,6 +207,22 @@ class Study(Section):
     def hash(self) -> str:
         """SHA-256 (hex) of `content`."""
         return hashlib.sha256(json.dumps(self.content(), sort_keys=True).encode()).hexdigest()
+
+
+def _in_full(data: Any) -> Any:
+    """A study as it was written, with its axes as a list of groups."""
+    if not isinstance(data, Mapping) or "axes" not in data:
+        return data
+    axes = data["axes"]
+    if axes is None or axes in ({}, [], ()):
+        raise misplaced(
+            f"found {'nothing' if axes is None else axes}, but an empty grid has no points; name what is varied, such as "
+            "{engine.max_num_seqs: [64, 256]}, or leave axes out",
+            "axes",
+        )
+    if not isinstance(axes, Mapping):
+        return data
+    return dict(data) | {"axes": [dict(axes)] if set(axes) <= set(Axes.model_fields) else [{"grid": dict(axes)}]}
 
 
 def _plain(value: Any) -> Any:
@@ -223,10 +260,34 @@ def parse(text: str, source: str = "study", folder: Path | None = None) -> Study
     Raises:
         InputError: names the first field that is wrong, and what is allowed.
     """
-    study = documents.validated(Study, text, source)
+    return from_mapping(documents.mapping(text, source), source, folder)
+
+
+def from_mapping(data: Mapping[str, Any], source: str = "study", folder: Path | None = None) -> Study:
+    """The study whose fields are these. folder: where its files are looked for.
+
+    Raises:
+        InputError: names the first field that is wrong, and what is allowed.
+    """
+    try:
+        study = Study.model_validate(data)
+    except ValidationError as error:
+        path, problem = one_message(error, _in_full(data) if data.get("axes") else data)
+        path = _as_written(path, data.get("axes"))
+        raise InputError(f"{source}: {path}: {problem}" if path else f"{source}: {problem}") from None
     study._source, study._folder = source, folder
     study.base_scenario()
     return study
 
 
-__all__ = ["VARIANT", "Point", "Reduced", "Study", "names", "parse", "read"]
+def _as_written(path: str, axes: Any) -> str:
+    """The path of an error where axes were written short, as one group or as one grid."""
+    if not isinstance(axes, Mapping):
+        return path
+    written = "axes" if set(axes) <= set(Axes.model_fields) else "axes[0].grid"
+    if written == "axes":
+        return path.replace("axes[0]", "axes", 1)
+    return path.replace("axes[0].grid", "axes", 1).replace("axes[0]", "axes", 1)
+
+
+__all__ = ["VARIANT", "Point", "Reduced", "Study", "from_mapping", "names", "parse", "read"]
