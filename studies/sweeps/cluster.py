@@ -1,0 +1,235 @@
+"""Work side by side on many machines: the workers of a dask.distributed scheduler that somebody else started.
+
+One machine runs `dask scheduler`, every machine `dask worker tcp://host:8786 --nthreads 1 --nworkers auto`, in an environment with
+the same servetwin. A worker that dies loses what it was doing only: the scheduler gives that to another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import os
+import queue
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from scenarios.errors import InputError
+from studies.run import versions
+from studies.workers import Lost
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+    from studies.sweeps.cells import Cell
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+ANSWER = 10.0
+"""Seconds that a scheduler has to answer."""
+PATIENCE = 60.0
+"""Seconds that it may be without a worker."""
+LOOK = 2.0
+"""Seconds without a result after which it is looked whether there are workers at all."""
+LEAST_AHEAD = 64
+"""Items that are handed out before any is done, at least: what a scheduler holds costs it memory, a worker that waits costs time."""
+
+_one_at_a_time = threading.Lock()
+
+
+def each(
+    function: Callable[[Item], Result], items: Sequence[Item], scheduler: str
+) -> Iterator[tuple[int, Result | Lost]]:
+    """Place and result of every item, as each is done, like `studies.workers.outcomes`. scheduler: its address, `tcp://host:8786`.
+
+    function: of a module that workers have; it runs once at a time in a process, in the working directory of this one where the
+    worker has it too.
+
+    Raises:
+        InputError: nobody answers, no worker is there or left, or a worker is not like this process.
+    """
+    if not items:
+        return
+    with _connected(scheduler) as client:
+        _check_workers(client, scheduler)
+        yield from _as_done(client, functools.partial(_there, function, os.getcwd(), versions()), items, scheduler)
+
+
+def check_same(cell: Cell, key: str) -> None:
+    """Raises InputError if a cell is another one on this machine than where its key comes from: a file differs, or is missing."""
+    if cell.key() == key:
+        return
+    try:
+        cell.scenario()
+    except InputError as error:
+        why = str(error)
+    else:
+        why = f"the cell of {cell.point}, seed {cell.seed}, names a file that has other content on this worker"
+    raise InputError(f"{why}. Files that a study names must lie at the same place on every worker")
+
+
+def _there(function: Callable[[Item], Result], home: str, wanted: dict[str, str], item: Item) -> Result:
+    """What a worker does. Threads of one process would take turns anyway, and share a working directory."""
+    if (differs := _difference(wanted, versions())) is not None:
+        raise InputError(differs)
+    with _one_at_a_time, contextlib.chdir(home) if Path(home).is_dir() else contextlib.nullcontext():
+        return function(item)
+
+
+def _as_done(
+    client: Client, function: Callable[[Item], Result], items: Sequence[Item], scheduler: str
+) -> Iterator[tuple[int, Result | Lost]]:
+    done: queue.SimpleQueue[int] = queue.SimpleQueue()
+    running: dict[int, Future] = {}
+    waiting = iter(enumerate(items))
+
+    def hand_out(count: int) -> None:
+        for place, item in (pair for _, pair in zip(range(count), waiting, strict=False)):
+            running[place] = client.submit(function, item, pure=False, priority=-place)
+            running[place].add_done_callback(lambda _, place=place: done.put(place))
+
+    hand_out(max(LEAST_AHEAD, 4 * sum(client.nthreads().values())))
+    seen = time.monotonic()
+    try:
+        while running:
+            try:
+                place = done.get(timeout=LOOK)
+            except queue.Empty:
+                seen = _watched(client, scheduler, seen)
+                continue
+            yield place, _result(running.pop(place), scheduler)
+            seen = time.monotonic()
+            hand_out(1)
+    finally:
+        with contextlib.suppress(Exception):  # whatever broke the work is told, not that nobody is left to cancel it
+            client.cancel(list(running.values()), force=True)
+
+
+def _result(future: Future, scheduler: str) -> Any:
+    from distributed import KilledWorker
+
+    if future.status == "finished":
+        return future.result()
+    if future.status != "error":
+        raise _gone(scheduler)
+    error = future.exception()
+    if isinstance(error, KilledWorker):
+        return Lost(f"its worker died, {error.allowed_failures + 1} times; was there too little memory?")
+    assert isinstance(error, BaseException)
+    if isinstance(error, InputError):
+        raise InputError(f"--scheduler {scheduler}: {error}") from None
+    raise error
+
+
+def _watched(client: Client, scheduler: str, seen: float) -> float:
+    """When there was last a worker, in seconds of the monotonic clock.
+
+    Raises:
+        InputError: there is no scheduler, or has been no worker for long.
+    """
+    if client.status != "running":
+        if client.status == "closed" or time.monotonic() - seen > PATIENCE:
+            raise _gone(scheduler)
+        return seen
+    if client.nthreads():
+        return time.monotonic()
+    if time.monotonic() - seen > PATIENCE:
+        raise InputError(
+            f"--scheduler {scheduler}: no worker is left; what is finished stays. Start some, and give the same command again"
+        )
+    return seen
+
+
+def _gone(scheduler: str) -> InputError:
+    return InputError(
+        f"--scheduler {scheduler}: it has gone away; what is finished stays. Start it again, and give the same command"
+    )
+
+
+@contextlib.contextmanager
+def _connected(scheduler: str) -> Iterator[Client]:
+    try:
+        from distributed import Client
+    except ImportError:
+        raise InputError(
+            "--scheduler: needs dask.distributed, which is not installed: pip install 'servetwin[cluster]'"
+        ) from None
+    # What it has to say is said here, in one sentence.
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    _check_answers(scheduler)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # versions are compared below
+            client = Client(scheduler, timeout=ANSWER, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise InputError(f"--scheduler {scheduler}: no dask scheduler answers there ({error})") from None
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def _check_answers(scheduler: str) -> None:
+    """Raises InputError unless a scheduler answers at the address: a client that finds none tries for ever, and is hard to get rid of."""
+    from distributed.comm import get_address_host_port, normalize_address
+
+    try:
+        get_address_host_port(normalize_address(scheduler), strict=True)
+    except (ValueError, TypeError):
+        raise InputError(
+            f"--scheduler: found {scheduler!r}, but an address is needed, such as tcp://host:8786"
+        ) from None
+    try:
+        with ThreadPoolExecutor(1) as pool:  # a notebook's own event loop may run in this thread
+            found = pool.submit(lambda: asyncio.run(_identity(scheduler))).result()
+    except Exception as error:
+        why = f"tried for {ANSWER:g} s" if isinstance(error, TimeoutError) else error.__cause__ or error
+        raise InputError(
+            f"--scheduler {scheduler}: no dask scheduler answers there ({why}); start one with: dask scheduler"
+        ) from None
+    if (kind := found.get("type")) != "Scheduler":
+        raise InputError(f"--scheduler {scheduler}: a {str(kind).lower()} answers there, not a scheduler")
+
+
+async def _identity(address: str) -> dict[str, Any]:
+    from distributed.core import rpc
+
+    async with rpc(address, timeout=ANSWER) as there:
+        found: dict[str, Any] = await asyncio.wait_for(there.identity(), ANSWER)
+    return found
+
+
+def _check_workers(client: Client, scheduler: str) -> None:
+    """Raises InputError unless there are workers, all like this process."""
+    try:
+        client.wait_for_workers(1, timeout=PATIENCE)
+    except TimeoutError:
+        raise InputError(
+            f"--scheduler {scheduler}: it has no workers; start some with: dask worker {scheduler} --nthreads 1"
+        ) from None
+    for address, found in sorted(client.run(versions, on_error="return").items()):
+        if isinstance(found, ImportError):
+            raise InputError(f"--scheduler {scheduler}: worker {address} has no servetwin ({found}); install it there")
+        if isinstance(found, BaseException):
+            continue  # it has just died
+        if (differs := _difference(versions(), found)) is not None:
+            raise InputError(f"--scheduler {scheduler}: worker {address}: {differs}")
+
+
+def _difference(here: dict[str, str], there: dict[str, str]) -> str | None:
+    """In which package two environments differ so that figures could, in words. Of Python its patch level cannot: but
+    3.12 sums floats otherwise than 3.11."""
+    for name in ("servetwin", "python", "numpy"):
+        wanted, found = here[name], there[name]
+        if name == "python":
+            wanted, found = (text.rpartition(".")[0] for text in (wanted, found))
+        if wanted != found:
+            return f"it has {name} {found}, but the sweep was started with {wanted}; install the same on every machine"
+    return None
