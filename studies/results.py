@@ -79,13 +79,14 @@ class Run:
 
     info: JSON-able: name, way (`simulate` or `execute`), clock, seed, engine, slo, versions, hashes, binding.
     summary: `serving.metrics.summary`. scenario and cost are None for a run that was loaded from a folder.
+    scenario_text: the scenario as it was written, of a run that was loaded.
     account: what each request costs, where prices are stated. workload: what was sent, so that a saved run can be replayed wherever its folder is.
     """
 
     records: Records
     summary: dict[str, Any]
     info: dict[str, Any]
-    scenario_yaml: str = ""
+    scenario_text: str = ""
     scenario: Scenario | None = None
     cost: CostModel | None = field(default=None, repr=False)
     workload: Workload | None = field(default=None, repr=False)
@@ -94,6 +95,11 @@ class Run:
     @property
     def name(self) -> str:
         return str(self.info.get("name", "run"))
+
+    @property
+    def scenario_yaml(self) -> str:
+        """The scenario as a file."""
+        return self.scenario_text or ("" if self.scenario is None else self.scenario.to_yaml())
 
     def requests(self) -> pa.Table:
         """One row a request: `studies.frames.REQUESTS` says what its columns are."""

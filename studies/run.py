@@ -315,7 +315,7 @@ def describe(
         judge = answers.judge_of(scenario)
         info["judge"] = None if judge is None else asdict(judge)
     priced = None if isinstance(account, str) else account
-    return Run(records, figures, info, scenario.to_yaml(), scenario, costs if several else cost, workload, priced)
+    return Run(records, figures, info, "", scenario, costs if several else cost, workload, priced)
 
 
 def versions() -> dict[str, str]:

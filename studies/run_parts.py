@@ -23,7 +23,7 @@ def scenario_of(run: Run) -> Scenario:
         InputError: it was read from a folder, and a file that it needs is not there any more.
     """
     if run.scenario is None:
-        run.scenario = scenarios.loads(run.scenario_yaml, source=f"scenario of {run.name}")
+        run.scenario = scenarios.loads(run.scenario_text, source=f"scenario of {run.name}")
     return run.scenario
 
 
