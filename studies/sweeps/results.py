@@ -1,0 +1,183 @@
+"""What a sweep found: a row a cell, and of every point its figures with intervals over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scenarios.errors import InputError, unknown
+from studies.statistics import intervals
+from studies.statistics.differences import SAME
+from studies.statistics.intervals import CONFIDENCE, Interval
+from studies.sweeps.axes import Point
+from studies.sweeps.cells import Row
+from studies.sweeps.study import Study
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+METRICS = (
+    "p50_ttft_ms",
+    "p95_ttft_ms",
+    "p50_tpot_ms",
+    "output_throughput",
+    "good_request_fraction",
+    "usd_per_1m_output_tokens",
+)
+"""Figures that are shown where nobody names others."""
+HEAD = ("point", "seed", "scenario_hash", "error")
+"""Columns of a row that are neither an axis (`axis.*`) nor a figure."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One point over its seeds.
+
+    figures: means by metric, with Student's t interval. causes: what queues waited for, a text a cell that had one.
+    errors: of cells that could not be run, by seed; a figure then has no interval.
+    """
+
+    point: Point
+    cells: int
+    figures: Mapping[str, Interval]
+    by_seed: Mapping[str, Mapping[int, float | None]] = field(repr=False)
+    causes: tuple[str, ...] = ()
+    errors: Mapping[int, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "point": self.point.index,
+            "axes": dict(self.point.values),
+            "cells": self.cells,
+            "failed": len(self.errors),
+            "figures": {key: figure.to_dict() for key, figure in self.figures.items()},
+        }
+        return found | (
+            {"binds": max(set(self.causes), key=lambda c: (self.causes.count(c), c))} if self.causes else {}
+        )
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A study and its rows, in order of point and seed.
+
+    folder: where it is kept; None of one that is not. run, skipped: cells that were simulated, and that were there, when it was made.
+    """
+
+    study: Study
+    rows: tuple[Row, ...] = field(repr=False)
+    folder: Path | None = None
+    run: int = 0
+    skipped: int = 0
+
+    @property
+    def failed(self) -> int:
+        """Cells that could not be run."""
+        return sum(row["error"] is not None for row in self.rows)
+
+    def table(self) -> pa.Table:
+        """A row a cell: `point`, `seed`, `scenario_hash`, `error`, `axis.*`, and figures by their keys; as `table.parquet` has it."""
+        from studies.sweeps.store import as_table
+
+        return as_table(self.rows)
+
+    def frame(self) -> pd.DataFrame:
+        """The same as a pandas frame.
+
+        Raises:
+            InputError: pandas is not installed.
+        """
+        from studies.frames import to_pandas
+
+        return to_pandas(self.table())
+
+    @cached_property
+    def keys(self) -> tuple[str, ...]:
+        """Figures that some cell has, in order."""
+        found: dict[str, None] = {}
+        for row in self.rows:
+            found.update(dict.fromkeys(key for key, value in row.items() if _is_figure(key, value)))
+        return tuple(found)
+
+    def metrics(self, wanted: Sequence[str] | None = None) -> tuple[str, ...]:
+        """Figures to show: those that are wanted, or that the study names, or some that are asked for often.
+
+        Raises:
+            InputError: no cell has such a figure.
+        """
+        named = tuple(wanted or self.study.metrics)
+        where = "--metric" if wanted else f"{self.study.source}: metrics"
+        told = {key for row in self.rows for key in row}
+        for i, key in enumerate(named):
+            if told and key not in told and any(row["error"] is None for row in self.rows):
+                raise InputError(f"{where}{'' if wanted else f'[{i}]'}: {unknown('metric', key, self.keys)}")
+        return named or tuple(key for key in METRICS if key in self.keys)
+
+    def points(self, metrics: Sequence[str] | None = None, confidence: float = CONFIDENCE) -> list[Outcome]:
+        """Every point that has a cell, in order, with means over seeds of the named figures.
+
+        Raises:
+            InputError: no cell has such a figure. ValueError: a confidence that is not between 0 and 1.
+        """
+        chosen = self.metrics(metrics)
+        by_point: dict[int, list[Row]] = {}
+        for row in self.rows:
+            by_point.setdefault(row["point"], []).append(row)
+        return [
+            _outcome(point, by_point[point.index], chosen, confidence)
+            for point in self.study.points()
+            if point.index in by_point
+        ]
+
+    def counts(self) -> dict[str, int]:
+        """`cells_total`, and of these `cells_run` and `cells_skipped` this time, and `cells_failed`."""
+        return {
+            "cells_total": len(self.rows),
+            "cells_run": self.run,
+            "cells_skipped": self.skipped,
+            "cells_failed": self.failed,
+        }
+
+    def to_dict(self, metrics: Sequence[str] | None = None, confidence: float = CONFIDENCE) -> dict[str, Any]:
+        return {
+            "study": self.study.name,
+            **self.counts(),
+            "folder": None if self.folder is None else str(self.folder),
+            "points": [outcome.to_dict() for outcome in self.points(metrics, confidence)],
+            "failures": [
+                {key: row[key] for key in ("point", "seed", "error")} for row in self.rows if row["error"] is not None
+            ],
+        }
+
+
+def _outcome(point: Point, rows: Sequence[Row], metrics: Sequence[str], confidence: float) -> Outcome:
+    by_seed = {key: {row["seed"]: _number(row.get(key)) for row in rows} for key in metrics}
+    figures = {key: intervals.mean(list(values.values()), confidence) for key, values in by_seed.items()}
+    if len(rows) > 1 and all(_figures(row) == _figures(rows[0]) for row in rows):
+        figures = {
+            key: Interval(found.estimate, n=1, confidence=confidence, refused=SAME) for key, found in figures.items()
+        }
+    return Outcome(
+        point,
+        len(rows),
+        figures,
+        by_seed,
+        tuple(row["binding.cause"] for row in rows if row.get("binding.cause")),
+        {row["seed"]: row["error"] for row in rows if row["error"] is not None},
+    )
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, bool | int | float) else None
+
+
+def _figures(row: Row) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if key not in HEAD}
+
+
+def _is_figure(key: str, value: Any) -> bool:
+    return key not in HEAD and not key.startswith("axis.") and isinstance(value, bool | int | float)
