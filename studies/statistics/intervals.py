@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from studies.statistics import student
+
 CONFIDENCE = 0.95
 FEWEST = 5
 """Replications below which no interval is given."""
@@ -66,9 +68,7 @@ def mean(values: Sequence[float | None], confidence: float = CONFIDENCE, fewest:
 
 def half_width(deviation: float, n: int, confidence: float) -> float:
     """Half the width of Student's t interval of a mean. deviation: of the sample (n - 1 degrees of freedom)."""
-    from scipy import stats
-
-    return float(stats.t.ppf(0.5 + confidence / 2, n - 1)) * deviation / math.sqrt(n)
+    return student.quantile(confidence, n - 1) * deviation / math.sqrt(n)
 
 
 def check_confidence(confidence: float) -> None:
