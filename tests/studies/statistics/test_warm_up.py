@@ -23,7 +23,7 @@ def test_a_known_transient_is_cut_where_it_drowns_in_noise() -> None:
 def test_the_mean_after_the_cut_is_right_where_the_whole_mean_is_not() -> None:
     whole, warm = [], []
     for seed in range(40):
-        x = transient(seed, n=10_000, size=20)
+        x = transient(seed, n=5000, size=20)
         for found, values in ((whole, x), (warm, x[mser5(x).cut :])):
             interval = batch_means(values)
             found.append(interval.low is not None and interval.low <= 0 <= (interval.high or 0))
