@@ -38,13 +38,17 @@ class Cell:
         return self.study.scenario_of(self.point, self.seed, small=self.small)
 
     def key(self) -> str:
-        """What names its result: SHA-256 (hex) of the scenario, or of what should have made one, and of this version."""
-        try:
-            content: Any = self.scenario().hash()
-        except InputError as error:
-            content = [dict(self.point.values), self.seed, str(error)]
-        told = {"scenario": content, "axes": dict(self.point.values), "version": versions()["servetwin"]}
-        return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()
+        """What names its result: `key_of` its scenario.
+
+        Raises:
+            InputError: as `scenario`.
+        """
+        return self.key_of(self.scenario())
+
+    def key_of(self, scenario: Scenario) -> str:
+        """SHA-256 (hex) of its scenario, of its values by axis, and of this version."""
+        told = {"scenario": scenario.hash(), "axes": dict(self.point.values), "version": versions()["servetwin"]}
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
 def cells(study: Study, *, small: bool = False) -> list[Cell]:
@@ -56,15 +60,23 @@ def cells(study: Study, *, small: bool = False) -> list[Cell]:
 
 def run(cell: Cell) -> tuple[Row, Run | None]:
     """Simulates a cell. What is wrong with its scenario becomes the row's `error`; then there is no run."""
-    head: Row = {"point": cell.point.index, "seed": cell.seed, "scenario_hash": None, "error": None}
-    head |= {f"axis.{name}": value for name, value in cell.point.values.items()}
     try:
         scenario = cell.scenario()
         done = simulate(scenario)
     except InputError as error:
-        return head | {"error": str(error)}, None
-    head["scenario_hash"] = scenario.hash()
-    return head | figures(done), done
+        return failed(cell, str(error)), None
+    return head(cell) | {"scenario_hash": scenario.hash()} | figures(done), done
+
+
+def head(cell: Cell) -> Row:
+    """What a row says of its cell."""
+    found: Row = {"point": cell.point.index, "seed": cell.seed, "scenario_hash": None, "error": None}
+    return found | {f"axis.{name}": value for name, value in cell.point.values.items()}
+
+
+def failed(cell: Cell, why: str) -> Row:
+    """The row of a cell without figures. Where the study's file lies is no part of it."""
+    return head(cell) | {"error": why.removeprefix(f"{cell.study.source}: ")}
 
 
 def figures(run: Run) -> Row:

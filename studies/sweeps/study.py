@@ -146,6 +146,14 @@ class Study(Section):
         """Names of all axes, in order."""
         return tuple(name for group in self.axes for name in group.names)
 
+    def axis_values(self) -> dict[str, list[Any]]:
+        """Of every axis all values, in order of the points."""
+        found: dict[str, list[Any]] = {}
+        for group in self.axes:
+            for name, values in zip(group.names, zip(*group.rows(), strict=True), strict=True):
+                found[name] = list(values)
+        return found
+
     def points(self) -> list[Point]:
         """Every point, in order; one without axes."""
         return points(self.axes)
@@ -203,6 +211,11 @@ class Study(Section):
         """What decides its cells, JSON-able: not its texts, nor what is shown or expected of it."""
         told = {"question", "answer", "assumes", "on_hardware", "metrics", "expect", "shown", "reduced"}
         return self.model_dump(mode="json", exclude=told, exclude_unset=True, by_alias=True)
+
+    def to_yaml(self) -> str:
+        """A file that reads as an equal study: the fields that were given, no others."""
+        data = self.model_dump(mode="json", exclude_unset=True, by_alias=True)
+        return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120)
 
     def hash(self) -> str:
         """SHA-256 (hex) of `content`."""
@@ -263,8 +276,10 @@ def parse(text: str, source: str = "study", folder: Path | None = None) -> Study
     return from_mapping(documents.mapping(text, source), source, folder)
 
 
-def from_mapping(data: Mapping[str, Any], source: str = "study", folder: Path | None = None) -> Study:
-    """The study whose fields are these. folder: where its files are looked for.
+def from_mapping(
+    data: Mapping[str, Any], source: str = "study", folder: Path | None = None, *, check: bool = True
+) -> Study:
+    """The study whose fields are these. folder: where its files are looked for. check: that the scenario it is based on is right.
 
     Raises:
         InputError: names the first field that is wrong, and what is allowed.
@@ -276,7 +291,8 @@ def from_mapping(data: Mapping[str, Any], source: str = "study", folder: Path | 
         path = _as_written(path, data.get("axes"))
         raise InputError(f"{source}: {path}: {problem}" if path else f"{source}: {problem}") from None
     study._source, study._folder = source, folder
-    study.base_scenario()
+    if check:
+        study.base_scenario()
     return study
 
 
