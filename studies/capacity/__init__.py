@@ -1,0 +1,1 @@
+"""How much load a deployment carries within its objectives, with how many replicas, and at what price."""
