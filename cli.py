@@ -13,7 +13,18 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from studies import terminal
-from studies.commands import ablation, explaining, fidelity, launches, measuring, profiles, tracing, validation
+from studies.commands import (
+    ablation,
+    comparing,
+    explaining,
+    fidelity,
+    launches,
+    measuring,
+    profiles,
+    sweeping,
+    tracing,
+    validation,
+)
 from studies.commands.options import (
     Burstiness,
     Clock,
@@ -152,6 +163,9 @@ app.command()(tracing.perfetto)
 app.command()(ablation.ablation)
 
 
+app.command()(sweeping.sweep)
+
+
 app.command()(measuring.quality)
 
 
@@ -170,32 +184,7 @@ app.command()(launches.from_vllm)
 app.command()(launches.from_sglang)
 
 
-@app.command()
-def compare(
-    scenario: Annotated[list[str], typer.Argument(metavar="A.yaml B.yaml ...", help="Scenarios, by file or name.")],
-    trace: Trace = None,
-    set_: Set = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write compare.html and compare.json into this folder.")
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Simulate several scenarios side by side."""
-    from studies import comparison
-
-    loaded = [_load(path, trace, set_ or [], None) for path in scenario]
-    if out is not None:
-        comparison.check_target(out)
-    with terminal.spinner("simulating"):
-        found = comparison.compare(loaded, files=scenario)
-    if out is not None:
-        comparison.write(found, out)
-        terminal.say(f"wrote {out / 'compare.html'}")
-    if as_json:
-        terminal.print_json(found.to_dict())
-        return
-    console = terminal.stdout()
-    terminal.show_tables(found.tables(console.width), [*found.costs(), *found.sentences()], console)
+app.command()(comparing.compare)
 
 
 @app.command()

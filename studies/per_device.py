@@ -20,5 +20,6 @@ def figures(run: Run) -> dict[str, float | int | None]:
     return {
         "devices": count,
         "output_throughput_per_gpu": None if throughput is None else throughput / count,
-        "usd_per_hour": None if month is None else month / HOURS_PER_MONTH,
+        # To twelve digits: what rounding leaves behind them is no difference between runs.
+        "usd_per_hour": None if month is None else float(f"{month / HOURS_PER_MONTH:.12g}"),
     }

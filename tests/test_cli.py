@@ -208,7 +208,7 @@ def test_a_comparison_writes_its_page_and_replays_a_trace(servetwin):
     assert code == 0
     assert "wrote c/compare.html" in err
     assert [s["completed"] for s in document(out)["scenarios"]] == [1, 1]
-    assert {path.name for path in Path("c").iterdir()} == {"compare.html", "compare.json"}
+    assert {path.name for path in Path("c").iterdir()} == {"compare.html", "compare.json", "compare.parquet"}
     assert document(Path("c/compare.json").read_text()) == document(out)
 
 

@@ -1,0 +1,199 @@
+"""The decision table of a comparison: policies in rows, figures with what they have more than the baseline's, and the Pareto set."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Sequence
+
+from studies import tables
+from studies.comparison import written
+from studies.comparison.result import Comparison
+from studies.pareto import Standing
+from studies.statistics.differences import Difference
+from studies.statistics.intervals import FEWEST
+from studies.tables import DASH, Table
+
+HEAD = 13  # characters of a line of a column's head
+CAUSES = {"kv": "KV memory", "sequences": "max_num_seqs", "tokens": "token budget", "other": "batching"}
+"""What requests wait for (`studies.binding`), in few words."""
+VERDICTS = ("better", "worse", "higher", "lower", "not distinguishable", "the same")
+_WORDS = {"not distinguishable": "no difference seen", "the same": "the same"}
+_GROUP = re.compile(r"by_(?:class|tenant)\.(.+)\.((?:p[\d.]+_)?[a-z].*)")
+
+
+def label(key: str) -> str:
+    """A figure for people: `p95_ttft_ms` reads "p95 TTFT (ms)", that of a class "chat: p95 TTFT (ms)"."""
+    found = _GROUP.fullmatch(key)
+    return tables.label(key) if found is None else f"{found[1]}: {tables.label(found[2])}"
+
+
+def name(key: str) -> str:
+    """The same without its unit, for a sentence."""
+    return re.sub(r" \([^)]*\)$", "", label(key))
+
+
+def decision(found: Comparison) -> Table:
+    """A row a policy, a column a figure; of all but the baseline, what they have more stands below the figure."""
+    rows = []
+    for policy in found.runs:
+        cells = [policy]
+        for key in found.metrics:
+            cell = written.figure(key, found.interval(policy, key))
+            if policy != found.baseline:
+                cell += "\n" + written.change(key, found.difference(policy, key))
+            cells.append(cell)
+        rows.append((*cells, binds(found, policy)))
+    head = ("", *(label(key) for key in found.metrics), "binds")
+    return Table("Decision", head, rows, "\n".join([*_notes(found), *_missing(found), *_own_seeds(found)]))
+
+
+def binds(found: Comparison, policy: str) -> str:
+    """What a policy's first run waits for, or else what its busy time goes to; a dash for one of several pools."""
+    bound = found.runs[policy].info["binding"]
+    cause, terms = bound.get("cause"), bound.get("terms")
+    if cause:
+        return CAUSES[cause]
+    return next(iter(terms)).replace(", ", ",\n") if terms else DASH
+
+
+def _notes(found: Comparison) -> list[str]:
+    """How figures are to be read."""
+    seeds, count = _listed(found.seeds), len(found.seeds)
+    others = len(found.runs) > 1
+    below = [f"Below each figure: what it has more than {found.baseline}"] if others else []
+    if found.exact:
+        said = f"Seeds ({seeds}) change nothing here, nothing is drawn: figures are exact, of these requests alone"
+        return [said, *below]
+    if count < FEWEST:
+        said = f"{count} seed{'s' if count > 1 else ''} ({seeds}): no intervals"
+        unknown = f", and nobody knows which differences are chance; --seeds {FEWEST} tells" if others else ""
+        return [said + unknown, *below]
+    lines = [f"Means over {count} seeds ({seeds}), ±: {tables.percent(found.confidence)} intervals, each by itself"]
+    if others:
+        lines.append(f"{below[0]} under the same seeds; {written.NONE_SEEN}: its interval holds 0")
+    return lines
+
+
+def _missing(found: Comparison) -> list[str]:
+    """Figures that samples of some seeds cannot carry."""
+    said = []
+    for key in found.metrics:
+        lacking = [policy for policy in found.runs if None in found.replications[policy].values(key)]
+        if lacking:
+            said.append(f"{DASH} {name(key)}: not every run of {', '.join(lacking)} can carry it")
+    return said
+
+
+def _own_seeds(found: Comparison) -> list[str]:
+    """Policies whose files ask for a seed that none is run with: all have those of the first."""
+    return [
+        f"{policy}: seed {r.scenario.seed} of its own is not among them; all policies have the same seeds"
+        for policy, r in found.replications.items()
+        if r.scenario.seed not in found.seeds
+    ]
+
+
+def _listed(seeds: Sequence[int]) -> str:
+    first, last = seeds[0], seeds[-1]
+    if len(seeds) > 2 and list(seeds) == list(range(first, last + 1)):
+        return f"{first} to {last}"
+    return ", ".join(map(str, seeds))
+
+
+def pareto(found: Comparison) -> Table | None:
+    """A column a pair of figures: who is on the front of it, and who is dominated by whom. None where nothing can be said."""
+    marks = {standing[policy].mark for standing in found.standings for policy in found.runs}
+    if len(found.runs) < 2 or not marks - {"open", "not placed"}:
+        return None
+    head = ("", *(" against ".join(name(key) for key in front) for front in found.fronts))
+    rows = [(policy, *(_standing(standing[policy]) for standing in found.standings)) for policy in found.runs]
+    notes = [
+        "yes: every other policy is worse in one of the two; no: those named are better, in both or in the one that differs"
+    ]
+    if "open" in marks:
+        notes.append("open: intervals do not say yet; more seeds may")
+    return Table("Pareto set", head, rows, "; ".join(notes))
+
+
+def _standing(found: Standing) -> str:
+    if found.mark == "dominated":
+        more = f" and {len(found.by) - 2} more" if len(found.by) > 2 else ""
+        return f"no: {', '.join(found.by[:2])}{more}"
+    return {"on the front": "yes", "open": "open"}.get(found.mark, DASH)
+
+
+def verdicts(found: Comparison) -> list[str]:
+    """A sentence a policy: in what it is better than the baseline, in what worse, and in what nobody can tell."""
+    said = []
+    for policy in found.runs:
+        if policy == found.baseline:
+            continue
+        by_verdict: dict[str, list[str]] = {}
+        for key in found.metrics:
+            difference = found.difference(policy, key)
+            said_so = f"{name(key)} ({size})" if (size := _size(key, difference)) else name(key)
+            by_verdict.setdefault(difference.verdict, []).append(said_so)
+        parts = [f"{_WORDS.get(word, word)} in {_and(by_verdict[word])}" for word in VERDICTS if word in by_verdict]
+        if parts:
+            said.append(f"{policy} against {found.baseline}: {'; '.join(parts)}.")
+    return said
+
+
+def _size(key: str, found: Difference) -> str:
+    """How large a difference is, without its interval; nothing where none is seen."""
+    if found.verdict not in ("better", "worse", "higher", "lower"):
+        return ""
+    return re.split(r" ± | \(", written.change(key, found))[0].strip()
+
+
+def _and(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def shown(found: Comparison, width: int) -> list[Table]:
+    """All tables in what `width` characters hold: the decision and the Pareto set with a row a policy, further figures with a column
+    a policy, or else a row a policy too."""
+    front, compared = pareto(found), found.table()
+    further = [compared] if _width(compared.head, compared.rows) <= width else _folded(_turned(compared), width)
+    return [*_folded(decision(found), width), *(_folded(front, width) if front is not None else ()), *further]
+
+
+def _turned(table: Table) -> Table:
+    """The same with rows as columns."""
+    head, *rows = zip(table.head, *table.rows, strict=True)
+    return Table(table.title, tuple(head), [tuple(row) for row in rows], table.note)
+
+
+def _folded(table: Table, width: int) -> list[Table]:
+    """The columns of a table in as many tables as `width` characters ask for, each with the first column."""
+    first, *columns = zip(tuple(map(_wrapped, table.head)), *table.rows, strict=True)
+    groups: list[list[tuple[str, ...]]] = []
+    for column in columns:
+        if groups and _width(*_table_of(first, [*groups[-1], column])) <= width:
+            groups[-1].append(column)
+        else:
+            groups.append([column])
+    last = len(groups) - 1
+    return [
+        Table("" if k else table.title, *_table_of(first, group), table.note if k == last else "")
+        for k, group in enumerate(groups)
+    ]
+
+
+def _table_of(
+    first: tuple[str, ...], columns: Sequence[tuple[str, ...]]
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    head, *rows = zip(first, *columns, strict=True)
+    return tuple(head), [tuple(row) for row in rows]
+
+
+def _wrapped(head: str) -> str:
+    return "\n".join(textwrap.wrap(head, HEAD, break_long_words=False))
+
+
+def _width(head: Sequence[str], rows: Sequence[tuple[str, ...]]) -> int:
+    """Characters that a table takes on the terminal, three of them between two columns."""
+    columns = zip(head, *rows, strict=True)
+    widest = [max((len(line) for cell in column for line in cell.split("\n")), default=0) for column in columns]
+    return sum(widest) + 3 * (len(widest) - 1)

@@ -1,0 +1,133 @@
+"""Figures of a comparison: the Pareto set, and what policies have more than the baseline. Pure functions to Plotly dictionaries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from studies.comparison import decision, written
+from studies.comparison.result import Comparison
+from studies.figures import BLUE, GREEN, INK, ORANGE, RED, Figure, axis, layout
+from studies.pareto import Mark
+from studies.statistics.directions import better
+
+GREY = "#8a929c"
+MARKS: dict[Mark, dict[str, Any]] = {
+    "on the front": {"color": BLUE, "symbol": "circle", "size": 11},
+    "open": {"color": "white", "symbol": "circle", "size": 10, "line": {"color": ORANGE, "width": 2}},
+    "dominated": {"color": GREY, "symbol": "x", "size": 9},
+}
+COLORS = {"better": GREEN, "worse": RED, "higher": BLUE, "lower": BLUE}
+NAMED = 14
+"""Policies up to which a point carries its name; of more it is read under the pointer."""
+
+
+def pareto(found: Comparison, k: int) -> Figure:
+    """The k-th pair of figures: a point a policy with its intervals, those that nobody dominates joined."""
+    across, up = found.fronts[k]
+    standing = found.standings[k]
+    data: list[dict[str, Any]] = []
+    front = [
+        (x.estimate, y.estimate)
+        for policy in found.runs
+        if standing[policy].mark in ("on the front", "open")
+        and (x := found.interval(policy, across)).estimate is not None
+        and (y := found.interval(policy, up)).estimate is not None
+    ]
+    if len(front) > 1:
+        xs, ys = zip(*sorted(front), strict=True)
+        line = {"color": INK, "width": 1, "dash": "dot"}
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "x": xs,
+                "y": ys,
+                "line": line,
+                "hoverinfo": "skip",
+                "showlegend": False,
+            }
+        )
+    for mark, marker in MARKS.items():
+        policies = [policy for policy in found.runs if standing[policy].mark == mark]
+        if not policies:
+            continue
+        xs, ys = ([found.interval(policy, key) for policy in policies] for key in (across, up))
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "markers+text" if len(found.runs) <= NAMED else "markers",
+                "name": mark,
+                "x": [x.estimate for x in xs],
+                "y": [y.estimate for y in ys],
+                "text": policies,
+                "textposition": "top center",
+                "cliponaxis": False,
+                "marker": marker,
+                "error_x": _bars([x.half_width for x in xs]),
+                "error_y": _bars([y.half_width for y in ys]),
+                "hovertemplate": f"%{{text}}<br>{decision.name(across)} %{{x:.4g}}<br>{decision.name(up)} %{{y:.4g}}<extra></extra>",
+            }
+        )
+    return {
+        "data": data,
+        "layout": layout(380, xaxis=_titled(across), yaxis=_titled(up)),
+    }
+
+
+def _bars(halves: list[float | None]) -> dict[str, Any]:
+    return {"type": "data", "array": [half or 0.0 for half in halves], "color": GREY, "thickness": 1.2, "width": 4}
+
+
+def _titled(key: str) -> dict[str, Any]:
+    way = {"lower": "less is better", "higher": "more is better", None: ""}[better(key)]
+    return axis(f"{decision.label(key)}, {way}" if way else decision.label(key))
+
+
+def change(found: Comparison, key: str) -> Figure:
+    """What each policy has more of a figure than the baseline, in percent of it (shares in points), with intervals."""
+    points = written.is_share(key)
+    names, middles, below, above, colors, texts = [], [], [], [], [], []
+    for policy in reversed(found.runs):  # the first one above
+        if policy == found.baseline:
+            continue
+        difference = found.difference(policy, key)
+        part = difference.absolute if points else difference.relative
+        scale = 1.0 if points and key.endswith("_percent") else 100.0
+        if part.estimate is None:
+            continue
+        low, high = (part.estimate if end is None else end for end in (part.low, part.high))
+        names.append(policy)
+        middles.append(part.estimate * scale)
+        below.append((part.estimate - low) * scale)
+        above.append((high - part.estimate) * scale)
+        colors.append(COLORS.get(difference.verdict, GREY))
+        texts.append(f"{written.change(key, difference)} ({difference.verdict})")
+    unit = "points" if points else "%"
+    return {
+        "data": [
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "x": middles,
+                "y": names,
+                "text": texts,
+                "marker": {"color": colors, "size": 10},
+                "error_x": {
+                    "type": "data",
+                    "symmetric": False,
+                    "array": above,
+                    "arrayminus": below,
+                    "color": GREY,
+                    "width": 4,
+                },
+                "hovertemplate": "%{y}<br>%{text}<extra></extra>",
+            }
+        ],
+        "layout": layout(
+            90 + 28 * max(len(names), 1),
+            xaxis=axis(f"more than {found.baseline} ({unit})", zeroline=True, zerolinecolor=INK, zerolinewidth=1),
+            yaxis=axis("", type="category"),
+            showlegend=False,
+            margin={"l": 8, "r": 12, "t": 8, "b": 8},
+        ),
+    }

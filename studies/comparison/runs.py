@@ -1,0 +1,187 @@
+"""Runs of a comparison: every policy under every seed, side by side on the processors of this machine."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from scenarios.errors import InputError, nearest, unknown
+from scenarios.schema import Scenario
+from studies import workers
+from studies.comparison import policies as gathering
+from studies.comparison.policies import Policies, Source, Variants
+from studies.comparison.result import ROWS, Comparison
+from studies.replications import Replications, seeds_of
+from studies.results import Run
+from studies.run import Progress, simulate
+from studies.statistics.directions import better
+from studies.statistics.intervals import FEWEST
+from studies.sweeps.cells import Row, figures
+
+PERCENTILES = (50.0, 90.0, 95.0, 99.0)
+TAILS = ("p99", "p95", "p90", "p50", "mean")
+"""Statistics of a latency, the outermost first: the decision is about the first that every run's sample can carry."""
+COST = "usd_per_1m_output_tokens"
+PER_USER, PER_GPU = "output_token_throughput_per_user", "output_throughput_per_gpu"
+SHORT = 3.0
+"""Seconds of work below which it is not worth to start processes for it."""
+_PERCENTILE = re.compile(r"p(\d{1,2}(?:\.\d+)?)_")
+
+Job = tuple[str, Scenario, tuple[float, ...], bool]
+
+
+def compare(
+    found: Source | Sequence[Source] | Mapping[str, Source] | Policies,
+    *,
+    files: Sequence[str] | None = None,
+    overrides: Sequence[str] = (),
+    trace: str | Path | None = None,
+    variants: Variants | None = None,
+    seeds: int | Sequence[int] | None = None,
+    metrics: Sequence[str] = (),
+    baseline: str | None = None,
+    fronts: Sequence[tuple[str, str]] = (),
+    processes: int | None = None,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Simulates policies under the same seeds and holds them against one another.
+
+    Args:
+        found, files, overrides, trace, variants: see `policies.gather`. seeds: how many, from the first scenario's on, or which;
+            5 by default, or those of a study.
+        metrics: figures of the decision by their keys; by default objectives, tails of latencies, throughput and cost. baseline:
+            the first policy by default. fronts: pairs of figures for the Pareto set; by default a tail against cost, and tokens per
+            GPU against tokens per user.
+        processes: side by side; all processors by default, and none more than this one for little work.
+
+    Raises:
+        InputError: there is no such scenario, figure or policy, or something is wrong.
+    """
+    if not isinstance(found, Policies):
+        found = gathering.gather(found, files=files, overrides=overrides, trace=trace, variants=variants)
+    policies = found.scenarios
+    first = next(iter(policies))
+    if baseline is not None and baseline not in policies:
+        raise InputError(f"--baseline {baseline}: {unknown('policy', baseline, policies)}")
+    chosen = _seeds(found, seeds)
+    asked = _checked(metrics, fronts)
+    percentiles = tuple(sorted({*PERCENTILES, *(float(p[1]) for key in asked if (p := _PERCENTILE.search(key)))}))
+    jobs: list[Job] = [
+        (name, scenario.model_copy(update={"seed": seed}), percentiles, k == 0)
+        for k, seed in enumerate(chosen)
+        for name, scenario in policies.items()
+    ]
+    rows: dict[tuple[str, int], Row] = {}
+    runs: dict[str, Run] = {}
+
+    def keep(job: Job, row: Row, run: Run | None) -> None:
+        name, scenario, _, _ = job
+        rows[name, scenario.seed] = row
+        if run is not None:
+            runs[name] = run
+        if progress is not None:
+            progress("simulating", len(rows) / len(jobs))
+
+    if progress is not None:
+        progress("simulating", 0.0)
+    begin = time.perf_counter()
+    keep(jobs[0], *_run(jobs[0]))
+    _check_keys(asked, rows[first, chosen[0]], metrics)
+    small = (time.perf_counter() - begin) * (len(jobs) - 1) < SHORT
+    for place, (row, run) in workers.each(_run, jobs[1:], 1 if small else processes):
+        keep(jobs[1 + place], row, run)
+    replications = {
+        name: Replications(scenario, chosen, tuple(rows[name, seed] for seed in chosen))
+        for name, scenario in policies.items()
+    }
+    result = Comparison(
+        {name: runs[name] for name in policies}, replications, baseline or first, (), (), found.question
+    )
+    result.metrics = tuple(dict.fromkeys(metrics)) or _decisive(found, replications)
+    result.fronts = tuple(fronts) or _fronts(replications)
+    return result
+
+
+def _run(job: Job) -> tuple[Row, Run | None]:
+    """Figures of a run, and the run itself where it is wanted."""
+    name, scenario, percentiles, whole = job
+    try:
+        run = simulate(scenario, percentiles=percentiles)
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from None
+    return figures(run), run if whole else None
+
+
+def _seeds(found: Policies, seeds: int | Sequence[int] | None) -> tuple[int, ...]:
+    if seeds is None:
+        seeds = found.seeds or FEWEST
+    if isinstance(seeds, int):
+        if seeds < 1:
+            raise InputError(f"--seeds {seeds}: at least one run of each policy is needed; {FEWEST} give intervals")
+        if found.seeds:
+            return (*found.seeds, *range(max(found.seeds) + 1, max(found.seeds) + 1 + seeds))[:seeds]
+        return seeds_of(next(iter(found.scenarios.values())), seeds)
+    return tuple(seeds)
+
+
+def _checked(metrics: Sequence[str], fronts: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    for front in fronts:
+        for key in front:
+            if better(key) is None:
+                raise InputError(
+                    f"--pareto {','.join(front)}: of {key} neither less nor more is better; "
+                    f"write two figures such as p95_ttft_ms,{COST}"
+                )
+    return (*metrics, *(key for front in fronts for key in front))
+
+
+def _check_keys(asked: Sequence[str], row: Row, metrics: Sequence[str]) -> None:
+    """Raises InputError for a figure that a run does not have."""
+    known = [key for key, value in row.items() if not isinstance(value, str)]
+    for key in asked:
+        if key not in known:
+            close = nearest(key, known)
+            hint = f"did you mean {close!r}? " if close else ""
+            option = "metric" if key in metrics else "pareto"
+            raise InputError(
+                f"--{option} {key}: a run has no such figure; {hint}Figures are those of servetwin run --json, among them "
+                f"{', '.join(key for key in ROWS if key in known)}"
+            )
+
+
+def _decisive(found: Policies, replications: Mapping[str, Replications]) -> tuple[str, ...]:
+    """Figures that a decision is about, where nobody says which: those of a study, or objectives, tails, throughput, promises, cost."""
+    money = [key for key in (COST, "usd_per_hour") if _has(replications, key)]
+    if own := [key for key in found.metrics if _has(replications, key)]:
+        return tuple(dict.fromkeys((*own, *money[:1])))
+    held = [o.key for scenario in found.scenarios.values() for o in scenario.objectives]
+    keys = [key for key in held if _has(replications, key)]
+    for latency in ("ttft", "tpot"):
+        told = any(f"_{latency}_" in key and _complete(replications, key) for key in keys)
+        if not told and (tail := _tail(replications, latency)):
+            keys.append(tail)
+    keys.append("output_throughput")
+    keys += [key for key in ("good_request_fraction",) if _has(replications, key)]
+    return tuple(dict.fromkeys((*keys, *money)))
+
+
+def _fronts(replications: Mapping[str, Replications]) -> tuple[tuple[str, str], ...]:
+    tail = _tail(replications, "ttft")
+    pairs = [(tail, COST)] if tail else []
+    return tuple(pair for pair in (*pairs, (PER_USER, PER_GPU)) if all(_has(replications, key) for key in pair))
+
+
+def _tail(replications: Mapping[str, Replications], latency: str) -> str | None:
+    """The outermost statistic that every run has."""
+    keys = (f"{stat}_{latency}_ms" for stat in TAILS)
+    return next((key for key in keys if _complete(replications, key)), None)
+
+
+def _complete(replications: Mapping[str, Replications], key: str) -> bool:
+    return all(None not in found.values(key) for found in replications.values())
+
+
+def _has(replications: Mapping[str, Replications], key: str) -> bool:
+    return any(value is not None for found in replications.values() for value in found.values(key))
