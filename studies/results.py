@@ -368,6 +368,7 @@ def document(run: Run) -> dict[str, Any]:
         "objectives",
         "binding",
         "economics",
+        "steady_state",
     )
     ran = {name: run.info.get(name) for name in names}
     ran |= {name: run.info[name] for name in ("pools", "router_options", "judge") if name in run.info}

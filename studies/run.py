@@ -34,6 +34,7 @@ from studies import (
     quality,
     senders,
     speculation,
+    steady_state,
     step_costs,
 )
 from studies.binding import binding
@@ -306,6 +307,7 @@ def describe(
         "answer_lengths": answer_lengths.described(scenario),
         "quality": quality.of_scenario(first, profile if isinstance(profile, Profile) else None),
         "economics": economics.described(account, scenario),
+        "steady_state": steady_state.steady_state(records),
     }
     if scenario.routing.options:
         info["router_options"] = dict(scenario.routing.options)

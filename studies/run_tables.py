@@ -11,7 +11,18 @@ import numpy as np
 from scenarios.presets import DEFAULT, PRESETS
 from serving.request import Status
 from sim.quality import UNQUANTISED
-from studies import binding, computed, conversations, economics, explain, given_up, pool_tables, senders, step_costs
+from studies import (
+    binding,
+    computed,
+    conversations,
+    economics,
+    explain,
+    given_up,
+    pool_tables,
+    senders,
+    steady_state,
+    step_costs,
+)
 from studies.results import Run
 from studies.tables import DASH, LABELS, Table, between, milliseconds, number, percent
 
@@ -200,6 +211,7 @@ def every(run: Run) -> list[Table]:
     return [
         pool_tables.capacity(pools) if pools else capacity(run),
         latency(run.summary, percentiles),
+        *steady_state.tables_of(run),
         *explain.tables_of(run),
         throughput(run),
         *pool_tables.tables_of(run),
