@@ -1,0 +1,333 @@
+"""What a search for the cheapest configuration found: in a sentence, in tables, as JSON and as a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from scenarios.objectives import Objective
+from studies import figures, html, tables
+from studies.capacity.cheapest import KEPT, PER_HOUR, Cheapest, Judged, pareto
+from studies.strict_json import dumps
+from studies.tables import Table, number, percent
+
+FILES = ("cheapest.html", "cheapest.json")
+SHOWN = 15
+"""Rows of a table on the terminal."""
+_ORDER = ("met", "not confirmed", "not decided", "not met", "dearer", "refused")
+_SAID = {"dearer": "not run: dearer"}
+_TAIL = "p99_ttft_ms"
+
+
+def to_dict(found: Cheapest) -> dict[str, Any]:
+    """All of it, JSON-able. configurations: by place in the space, with outcome, price, objectives and what binds."""
+    key = tail(found)
+    dearer = found.dearer()
+    return {
+        "scenario": found.space.scenario.name,
+        "space": found.space.size,
+        "method": found.method,
+        "trials": found.trials,
+        "objectives": [str(objective) for objective in found.objectives],
+        "confidence": found.confidence,
+        "by": found.by,
+        "best": None if found.best is None else _configuration(found.best, found),
+        "runner_up": None if found.runner_up is None else _configuration(found.runner_up, found),
+        "dearer": None if dearer is None else dearer.to_dict(),
+        "pareto": {"latency": key, "configurations": [j.candidate.point.index for j in pareto(found.judged, key)]},
+        "counts": {outcome.replace(" ", "_"): len(found.of(outcome)) for outcome in _ORDER},
+        "runs": found.runs,
+        "configurations": [_configuration(j, found) for j in found.judged],
+    }
+
+
+def _configuration(judged: Judged, found: Cheapest) -> dict[str, Any]:
+    candidate = judged.candidate
+    about: dict[str, Any] = {
+        "index": candidate.point.index,
+        "values": dict(candidate.point.values),
+        "outcome": judged.outcome,
+        PER_HOUR: candidate.usd_per_hour,
+    }
+    if judged.why:
+        about["why"] = judged.why
+    if judged.attainment is not None:
+        about |= {
+            "cost": judged.cost(found.confidence).to_dict(),
+            "of_limit": judged.headroom if judged.headroom < float("inf") else None,
+            **judged.attainment.to_dict(),
+        }
+    if judged.confirmed is not None:
+        about["confirmed"] = judged.confirmed.to_dict()
+    return about
+
+
+def tail(found: Cheapest) -> str:
+    """The latency that stands beside cost: of the first objective about a percentile, or p99 of TTFT."""
+    return next((str(o) for o in found.objectives if o.percentile is not None), _TAIL)
+
+
+def tail_label(found: Cheapest) -> str:
+    """The same for people: `TTFT p99 (ms)`."""
+    for o in found.objectives:
+        if str(o) == tail(found):
+            return objective_label(o)
+    return tables.label(_TAIL)
+
+
+def objective_label(objective: Objective) -> str:
+    """What an objective is about: `p99 TTFT (ms)`."""
+    return tables.label(objective.key)
+
+
+def sentences(found: Cheapest) -> list[str]:
+    """The answer, the runner-up, and what was not decided."""
+    best, other = found.best, found.runner_up
+    asked = " and ".join(str(objective) for objective in found.objectives)
+    if best is None:
+        said = [f"No configuration of {_many(len(found.judged))} is known to keep {asked}."]
+        nearest = [j for j in found.judged if j.attainment is not None and j.headroom < float("inf")]
+        if nearest:
+            first = min(nearest, key=lambda j: (j.headroom, j.candidate.point.index))
+            said.append(
+                f"Nearest: {first.candidate.name}, {first.outcome}: its worst objective is at {of_limit(first.headroom)} of the limit."
+            )
+        return said + _open(found)
+    attained = best.attainment
+    assert attained is not None
+    said = [
+        f"Cheapest: {best.candidate.name}, {_money(best, found)}. It keeps {asked} at {found.confidence:.0%} confidence, the "
+        f"worst at {of_limit(best.headroom)} of its limit, and again with {len(best.confirmed.seeds)} fresh seeds."
+        if best.confirmed is not None
+        else f"Cheapest: {best.candidate.name}, {_money(best, found)}. It keeps {asked}, the worst at {of_limit(best.headroom)} of its "
+        "limit; the seed changes nothing, so there is one run and no confidence.",
+        f"What binds it: {attained.binding.sentence or attained.binding.resource}",
+    ]
+    if other is not None:
+        said.append(f"Runner-up: {other.candidate.name}, {_money(other, found)}: {_compared(found, other)}.")
+    return said + _open(found)
+
+
+def _compared(found: Cheapest, other: Judged) -> str:
+    difference = found.dearer()
+    worst = f"its worst objective is at {of_limit(other.headroom)} of the limit"
+    if difference is None or difference.relative.estimate is None:
+        return worst
+    if difference.relative.estimate == 0:
+        return f"as cheap, but {worst}"
+    if difference.seen is False:
+        return f"not distinguishable in cost ({difference}); {worst}"
+    return f"{difference} in cost; {worst}"
+
+
+def _open(found: Cheapest) -> list[str]:
+    """What may still be cheaper, but was not decided."""
+    best = found.best
+    cheaper = [
+        j for j in found.judged if j.outcome in ("not decided", "not confirmed") and (best is None or j.usd < best.usd)
+    ]
+    if not cheaper:
+        return []
+    names = "; ".join(f"{j.candidate.name} ({_why(j)})" for j in cheaper[:3])
+    more = f"; and {len(cheaper) - 3} more" if len(cheaper) > 3 else ""
+    return [f"Cheaper, but not known to keep them: {names}{more}."]
+
+
+def _why(judged: Judged) -> str:
+    looked = judged.confirmed if judged.outcome == "not confirmed" else judged.attainment
+    why = looked.why if looked is not None and looked.why else judged.outcome
+    return f"with fresh seeds: {why}" if judged.outcome == "not confirmed" else why
+
+
+def _money(judged: Judged, found: Cheapest) -> str:
+    hour = f"{number(judged.candidate.usd_per_hour)} USD an hour"
+    return hour if found.by == PER_HOUR else f"{number(judged.usd)} {_unit(found)} ({hour})"
+
+
+def _unit(found: Cheapest) -> str:
+    words = found.by.removeprefix("usd_").replace("_", " ")
+    return f"USD {words}"
+
+
+def _many(count: int) -> str:
+    return "1" if count == 1 else f"{count:,}"
+
+
+def _sorted(found: Cheapest) -> list[Judged]:
+    """The best first; of those that do not do, the nearest to their limits."""
+
+    def place(judged: Judged) -> tuple[object, ...]:
+        order = _ORDER.index(judged.outcome)
+        return (order, judged.headroom, judged.rank) if judged.outcome == "not met" else (order, 0.0, judged.rank)
+
+    return sorted(found.judged, key=place)
+
+
+def of_limit(share: float) -> str:
+    """A figure as a share of its limit: `72 %`, `64 times`; a dash where there is none."""
+    if share == float("inf"):
+        return tables.DASH
+    return percent(share) if share < 10 else f"{number(share)} times"
+
+
+def found_tables(found: Cheapest, shown: int | None = SHOWN) -> list[Table]:
+    """A row a configuration that was run or is dearer, the best first; then those that cannot be. shown: rows of each, None: all."""
+    key, by_hour = tail(found), found.by == PER_HOUR
+    front = {j.candidate.point.index for j in pareto(found.judged, key)}
+    head = [
+        ", ".join(last(axis) for axis in found.space.study.axis_names),
+        "USD an hour",
+        *([] if by_hour else [_unit(found)]),
+        "of its limit",
+        tail_label(found),
+        "outcome",
+    ]
+    rows = []
+    listed = [j for j in _sorted(found) if j.outcome != "refused"]
+    for j in listed[:shown]:
+        star = " *" if j.candidate.point.index in front else ""
+        rows.append(
+            (
+                f"{values(j)}{star}",
+                number(j.candidate.usd_per_hour),
+                *([] if by_hour else [number(None if j.usd == float("inf") else j.usd)]),
+                of_limit(j.headroom),
+                number(j.figure(key)),
+                _SAID.get(j.outcome, j.outcome),
+            )
+        )
+    note = f"of its limit: the worst objective. *: no other that was run beats it in both cost and {tail_label(found)}."
+    if len(listed) > len(rows):
+        note += f" {len(listed) - len(rows)} more."
+    found_ = [Table("Configurations", tuple(head), rows, note)]
+    refused = found.of("refused")
+    if refused:
+        found_.append(
+            Table(
+                "Refused", ("why",), [(f"{j.candidate.name}: {j.why}",) for j in refused[:shown]], _left(refused, shown)
+            )
+        )
+    return found_
+
+
+def last(axis: str) -> str:
+    """The last part of an axis: `max_num_seqs`."""
+    return axis.rpartition(".")[2]
+
+
+def values(judged: Judged) -> str:
+    """The values of a configuration, in the order of the axes."""
+    return ", ".join(str(value) for value in judged.candidate.point.values.values())
+
+
+def _left(refused: list[Judged], shown: int | None) -> str:
+    return f"{len(refused) - shown} more" if shown is not None and len(refused) > shown else ""
+
+
+def figure(found: Cheapest) -> figures.Figure:
+    """Cost against the tail of latency: a dot a configuration that was run, and the line of those that no other one beats."""
+    key, label = tail(found), tail_label(found)
+    front = pareto(found.judged, key)
+    data: list[dict[str, Any]] = [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "name": "Pareto set",
+            "x": [j.usd for j in front],
+            "y": [j.figure(key) for j in front],
+            "line": {"color": "#999999", "width": 1.5, "dash": "dot", "shape": "hv"},
+            "hoverinfo": "skip",
+        }
+    ]
+    looks = {
+        "met": (figures.GREEN, "circle"),
+        "not decided": (figures.ORANGE, "diamond"),
+        "not confirmed": (figures.ORANGE, "diamond-open"),
+        "not met": (figures.RED, "x"),
+    }
+    for outcome, (color, symbol) in looks.items():
+        shown = [j for j in found.of(outcome) if j.figure(key) is not None and j.usd < float("inf")]
+        if shown:
+            data.append(
+                {
+                    "type": "scatter",
+                    "mode": "markers",
+                    "name": outcome,
+                    "x": [j.usd for j in shown],
+                    "y": [j.figure(key) for j in shown],
+                    "text": [j.candidate.name for j in shown],
+                    "marker": {"color": color, "symbol": symbol, "size": 10},
+                    "hovertemplate": "%{text}<br>%{x:.4g} USD<br>%{y:.4g}<extra>" + outcome + "</extra>",
+                }
+            )
+    unit = "USD an hour" if found.by == PER_HOUR else _unit(found)
+    drawn: figures.Figure = {
+        "data": data,
+        "layout": figures.layout(
+            400,
+            xaxis=figures.axis(unit, rangemode="tozero"),
+            yaxis=figures.axis(label, type="log"),
+        ),
+    }
+    best = found.best
+    if best is not None and best.figure(key) is not None:
+        drawn["layout"]["annotations"] = [
+            {
+                "x": best.usd,
+                "y": _log10(best.figure(key)),
+                "text": f"cheapest: {best.candidate.name}",
+                "showarrow": True,
+                "arrowhead": 0,
+                "arrowcolor": figures.INK,
+                "ax": 40,
+                "ay": -36,
+                "xanchor": "left",
+            }
+        ]
+    limit = next((o.limit * 1e3 for o in found.objectives if str(o) == key), None)
+    if limit is not None:
+        line = {"color": figures.INK, "dash": "dash", "width": 1}
+        drawn["layout"]["shapes"] = [
+            {"type": "line", "x0": 0, "x1": 1, "xref": "paper", "y0": limit, "y1": limit, "line": line}
+        ]
+    return drawn
+
+
+def _log10(value: float | None) -> float:
+    import math
+
+    return math.log10(value) if value else 0.0
+
+
+def page(found: Cheapest) -> html.Page:
+    best = found.best
+    cards = [] if best is None else [
+        (number(best.candidate.usd_per_hour), "USD an hour"),
+        (of_limit(best.headroom), "of the limit, the worst objective"),
+        (f"{found.runs:,}", "simulations"),
+    ]  # fmt: skip
+    lead = (
+        f"{found.space.scenario.name}: {found.space.size:,} configurations, {len(found.judged):,} looked at "
+        f"({'chosen by Optuna' if found.method == 'optuna' else 'all'})."
+    )
+    section = html.Section(
+        "",
+        "\n".join(sentences(found)),
+        cards,
+        found_tables(found, None),
+        [("Cost against latency", figure(found), True)],
+    )
+    folded = [("Scenario", found.space.scenario.to_yaml())]
+    if best is not None and best.candidate.scenario is not None:
+        folded.append((f"Scenario of the cheapest: {best.candidate.name}", best.candidate.scenario.to_yaml()))
+    return html.Page("The cheapest configuration", lead, [section], folded)
+
+
+def write(found: Cheapest, folder: Path) -> Path:
+    """Writes cheapest.html and cheapest.json into a folder; other files in it stay."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "cheapest.json").write_text(dumps(to_dict(found)) + "\n", encoding="utf-8")
+    return html.write(page(found), folder / "cheapest.html")
+
+
+__all__ = ["FILES", "KEPT", "figure", "found_tables", "page", "sentences", "to_dict", "write"]

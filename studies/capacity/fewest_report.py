@@ -1,0 +1,172 @@
+"""The fewest replicas, or the least of a whole number: in a sentence, in a table, as JSON and as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from scenarios.objectives import Objective
+from studies import figures, html, tables
+from studies.capacity.replicas import Fewest
+from studies.strict_json import dumps
+from studies.tables import Table, number, percent
+
+FILES = ("fewest.html", "fewest.json")
+_VERDICTS = {True: "yes", False: "no", None: "open"}
+
+
+def to_dict(found: Fewest, objectives: Sequence[Objective], confidence: float) -> dict[str, Any]:
+    """All of it, JSON-able. tried: by value, with its price an hour, objectives and what binds."""
+    answer = None if found.value is None else found.tried[found.value]
+    return {
+        "scenario": found.scenario.name,
+        "path": found.path,
+        "objectives": [str(objective) for objective in objectives],
+        "confidence": confidence,
+        "value": found.value,
+        "interval": None if found.interval is None else list(found.interval),
+        "usd_per_hour": None if found.value is None else found.usd[found.value],
+        "binding": None if answer is None else answer.binding.to_dict(),
+        "why": found.why,
+        "broken_above": found.broken_above,
+        "runs": sum(tried.runs for tried in found.tried.values()),
+        "tried": {
+            str(value): {"usd_per_hour": found.usd[value], "of_limit": _finite(tried.worst), **tried.to_dict()}
+            for value, tried in sorted(found.tried.items())
+        },
+        "refused": {str(value): why for value, why in sorted(found.refused.items())},
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if value < float("inf") else None
+
+
+def sentences(found: Fewest, objectives: Sequence[Objective], confidence: float) -> list[str]:
+    """The answer, its neighbours, what an hour costs, and what binds."""
+    asked = " and ".join(str(objective) for objective in objectives)
+    name = found.path.rpartition(".")[2]
+    if found.value is None or found.interval is None:
+        return [f"No {name} that was tried keeps {asked}: {found.why}."]
+    low, value = found.interval
+    tried = found.tried[value]
+    sure = f"at {confidence:.0%} confidence" if not tried.alike else "in the one run that its seeds give"
+    said = [f"Fewest {name}: {value}. It keeps {asked} {sure}, the worst at {percent(tried.worst)} of its limit."]
+    if low < value:
+        between = [k for k in found.tried if low <= k < value]
+        reason = found.tried[max(between)].why if between else ""
+        said.append(f"It may be {low}{' or ' if value - low == 2 else ' to '}{value - 1} already: {reason}." if value - low > 1 else f"It may be {low} already: {reason}.")  # fmt: skip
+    lower = [k for k in found.tried if k < low and found.tried[k].met is False]
+    if lower:
+        said.append(f"{name} {max(lower)} is too few: {found.tried[max(lower)].why}.")
+    elif low > 1 and low - 1 in found.refused:
+        said.append(f"{name} {low - 1} cannot be: {found.refused[low - 1]}")
+    if found.broken_above:
+        above = ", ".join(map(str, found.broken_above))
+        said.append(f"Note: with {above} the objectives are broken again, so more is not always better here.")
+    if found.usd[value]:
+        said.append(f"It costs {number(found.usd[value])} USD an hour.")
+    said.append(f"What binds it: {tried.binding.sentence or tried.binding.resource}")
+    return said
+
+
+def table(found: Fewest, objectives: Sequence[Objective]) -> Table:
+    """A row a value that was tried."""
+    head = (found.path.rpartition(".")[2], *(tables.label(o.key) for o in objectives), "USD an hour", "seeds", "holds")
+    rows = []
+    for value, tried in sorted(found.tried.items()):
+        cells = [_cell(tried.intervals.get(str(o))) for o in objectives]
+        price = number(found.usd[value]) if found.usd[value] else tables.DASH
+        rows.append((str(value), *cells, price, number(len(tried.seeds)), _VERDICTS[tried.met]))
+    limits = "; ".join(str(o) for o in objectives)
+    return Table("Tried", head, rows, f"Means over seeds, ± half of the interval; limits: {limits}")
+
+
+def _cell(span: Any) -> str:
+    if span is None or span.estimate is None:
+        return tables.DASH
+    half = span.half_width
+    return number(span.estimate) + (f" ± {number(half)}" if half is not None else "")
+
+
+def figure(found: Fewest, objectives: Sequence[Objective]) -> figures.Figure:
+    """Every objective's figure as a share of its limit, with intervals, against the value."""
+    data = []
+    for k, objective in enumerate(objectives):
+        shown = [
+            (value, share)
+            for value, tried in sorted(found.tried.items())
+            if (share := _shares(tried.intervals.get(str(objective)), objective)) is not None
+        ]
+        middle = [share[0] for _, share in shown]
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "lines+markers",
+                "name": str(objective),
+                "x": [value for value, _ in shown],
+                "y": middle,
+                "error_y": {
+                    "type": "data",
+                    "symmetric": False,
+                    "array": [share[2] - share[0] for _, share in shown],
+                    "arrayminus": [share[0] - share[1] for _, share in shown],
+                    "color": figures.PALETTE[k % 6],
+                },
+                "line": {"color": figures.PALETTE[k % 6], "width": 2, "dash": figures.DASHES[k % 6]},
+                "hovertemplate": "%{x}: %{y:.1f} % of the limit<extra>" + str(objective) + "</extra>",
+            }
+        )
+    line = {"color": figures.INK, "dash": "dash", "width": 1}
+    shapes = [{"type": "line", "x0": 0, "x1": 1, "xref": "paper", "y0": 100, "y1": 100, "line": line}]
+    if found.value is not None:
+        at = {"color": figures.GREEN, "dash": "dot", "width": 2}
+        shapes.append({"type": "line", "x0": found.value, "x1": found.value, "y0": 0, "y1": 1, "yref": "paper", "line": at})  # fmt: skip
+    return {
+        "data": data,
+        "layout": figures.layout(
+            380,
+            xaxis=figures.axis(found.path, rangemode="tozero"),
+            yaxis=figures.axis("Share of the limit (%)", type="log"),
+            shapes=shapes,
+            showlegend=True,
+        ),
+    }
+
+
+def _shares(span: Any, objective: Objective) -> tuple[float, float, float] | None:
+    """Estimate, low and high in percent of the limit; above 100 it is broken, whichever way the objective looks."""
+    if span is None or span.estimate is None:
+        return None
+    limit = objective.limit * (1.0 if objective.statistic is None else 1e3)
+    ends = [span.estimate, *((span.low, span.high) if span.low is not None else (span.estimate, span.estimate))]
+    if limit <= 0 or min(ends) <= 0:
+        return None
+    shares = [100 * (end / limit if objective.comparison == "<=" else limit / end) for end in ends]
+    return shares[0], min(shares[1:]), max(shares[1:])
+
+
+def page(found: Fewest, objectives: Sequence[Objective], confidence: float) -> html.Page:
+    cards = [] if found.value is None else [
+        (str(found.value), f"fewest {found.path.rpartition('.')[2]}"),
+        (number(found.usd[found.value]), "USD an hour"),
+        (percent(found.tried[found.value].worst), "of the limit, the worst objective"),
+    ]  # fmt: skip
+    section = html.Section(
+        "",
+        "\n".join(sentences(found, objectives, confidence)),
+        cards,
+        [table(found, objectives)],
+        [(f"Objectives against {found.path}", figure(found, objectives), True)],
+    )
+    lead = f"{found.scenario.name}: the least {found.path} with which every objective holds."
+    return html.Page(f"Fewest {found.path}", lead, [section], [("Scenario", found.scenario.to_yaml())])
+
+
+def write(found: Fewest, objectives: Sequence[Objective], confidence: float, folder: Path) -> Path:
+    """Writes fewest.html and fewest.json into a folder; other files in it stay."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = dumps(to_dict(found, objectives, confidence)) + "\n"
+    (folder / "fewest.json").write_text(text, encoding="utf-8")
+    return html.write(page(found, objectives, confidence), folder / "fewest.html")
