@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scenarios.schema import Scenario
-from studies import workers
+from studies import steady_state, workers
 from studies.run import simulate
 from studies.statistics import intervals
 from studies.statistics.differences import Difference, difference
 from studies.statistics.directions import better
 from studies.statistics.intervals import CONFIDENCE, Interval
 from studies.sweeps.cells import Row, figures
+from studies.warm_figures import WarmUp, check_warm_up, warm_figures
+
+NAMING = ("point", "seed", "scenario_hash")
+"""What of a row names its run."""
+
+
+ALIKE = "every seed gave the same run: seeds change nothing here, so that these are no replications"
 
 
 @dataclass(frozen=True)
@@ -23,6 +30,11 @@ class Replications:
     seeds: tuple[int, ...]
     rows: tuple[Row, ...]
 
+    @property
+    def alike(self) -> bool:
+        """Whether seeds change nothing: requests that are replayed or given, and nothing else is drawn."""
+        return alike(self.rows)
+
     def values(self, key: str) -> list[float | None]:
         """A figure of every seed; None where a run has none."""
         return [row.get(key) for row in self.rows]
@@ -31,13 +43,27 @@ class Replications:
         """A figure by seed; None where a run has none."""
         return dict(zip(self.seeds, self.values(key), strict=True))
 
+    def interval(self, key: str, confidence: float = CONFIDENCE) -> Interval:
+        """Mean over seeds with Student's t interval; refused where they are alike: one of width zero would lie. What one run alone
+        knows then, `within` says."""
+        found = intervals.mean(self.values(key), confidence)
+        return replace(found, low=None, high=None, n=1, refused=ALIKE) if self.alike else found
+
+    def within(self, latency: str) -> Interval:
+        """What the first seed's run alone knows of the mean of `ttft`, `tpot`, `e2el` or `queue` once it is warm, in milliseconds:
+        batch means (`studies.steady_state`). Of a replayed trace too."""
+        run = simulate(self.scenario.model_copy(update={"seed": self.seeds[0]}))
+        return steady_state.interval(run.info["steady_state"][latency])
+
     def difference(self, other: Replications, key: str, confidence: float = CONFIDENCE) -> Difference:
         """What another has more than this one on the same seeds: `other` is better or worse than this one."""
         return difference(self.by_seed(key), other.by_seed(key), better=better(key), confidence=confidence)
 
-    def interval(self, key: str, confidence: float = CONFIDENCE) -> Interval:
-        """Mean over seeds with Student's t interval."""
-        return intervals.mean(self.values(key), confidence)
+
+def alike(rows: Sequence[Row]) -> bool:
+    """Whether rows of several seeds have the same figures throughout."""
+    figures_of = [{key: value for key, value in row.items() if key not in NAMING} for row in rows]
+    return len(rows) > 1 and all(found == figures_of[0] for found in figures_of)
 
 
 def seeds_of(scenario: Scenario, count: int) -> tuple[int, ...]:
@@ -45,12 +71,33 @@ def seeds_of(scenario: Scenario, count: int) -> tuple[int, ...]:
     return tuple(range(scenario.seed, scenario.seed + count))
 
 
-def replicate(scenario: Scenario, seeds: int | Sequence[int] = 5, *, processes: int | None = None) -> Replications:
-    """Simulates a scenario once a seed. processes: side by side; all processors by default."""
+def replicate(
+    scenario: Scenario,
+    seeds: int | Sequence[int] = 5,
+    *,
+    processes: int | None = None,
+    warm_up: WarmUp | None = None,
+) -> Replications:
+    """Simulates a scenario once a seed.
+
+    processes: side by side; all processors by default. warm_up: seconds from the first request on, or `mser`: latencies by request and
+    the good fraction are then of the requests sent after it (`studies.warm_figures`); throughputs, ITL and costs stay those of the
+    whole run.
+
+    Raises:
+        ValueError: a seed twice, or another warm-up.
+    """
     chosen = seeds_of(scenario, seeds) if isinstance(seeds, int) else tuple(seeds)
-    found = dict(workers.each(_figures_of, [scenario.model_copy(update={"seed": seed}) for seed in chosen], processes))
+    if len(set(chosen)) < len(chosen):
+        raise ValueError(f"seeds: found {list(chosen)}, but the same seed twice is no second replication")
+    if warm_up is not None:
+        check_warm_up(warm_up)
+    items = [(scenario.model_copy(update={"seed": seed}), warm_up) for seed in chosen]
+    found = dict(workers.each(_figures_of, items, processes))
     return Replications(scenario, chosen, tuple(found[i] for i in range(len(chosen))))
 
 
-def _figures_of(scenario: Scenario) -> Row:
-    return figures(simulate(scenario))
+def _figures_of(item: tuple[Scenario, WarmUp | None]) -> Row:
+    scenario, warm_up = item
+    run = simulate(scenario)
+    return figures(run) | ({} if warm_up is None else warm_figures(run, warm_up))

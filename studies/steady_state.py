@@ -24,6 +24,7 @@ def steady_state(records: Records) -> dict[str, dict[str, Any]]:
     the `mean_ms` of the others as an interval of batch means; JSON-able. None and a reason under `refused` where there is none."""
     sent = intended_ns(records)
     order = np.argsort(sent, kind="stable")
+    first = first_sent_ns(records)
     found = {}
     for metric in LATENCIES:
         values = by_request(records, metric)[order]
@@ -32,8 +33,14 @@ def steady_state(records: Records) -> dict[str, dict[str, Any]]:
         warm = mser5(values)
         found[metric] = _row(warm, Interval(None) if warm.cut is None else batch_means(values[warm.cut :]))
         if warm.cut is not None:
-            found[metric]["cut_s"] = float(when[warm.cut] - sent[order[0]]) / 1e9
+            found[metric]["cut_s"] = float(when[warm.cut] - first) / 1e9
     return found
+
+
+def first_sent_ns(records: Records) -> int:
+    """When the first request was meant to be sent; 0 where none was."""
+    sent = intended_ns(records)[records.submitted]
+    return int(sent.min()) if len(sent) else 0
 
 
 def _row(warm: WarmUp, mean: Interval) -> dict[str, Any]:

@@ -43,5 +43,7 @@ def mser5(values: ArrayLike) -> WarmUp:
     # The very last batches are alike by chance; a cut among them is one in the second half anyway.
     d = int(np.argmin(error[: k - BATCH]))
     if 2 * d >= k:
-        return WarmUp(None, n, f"the warm-up would end in the second half of {n:,} values: not steady, or too short a run")
+        return WarmUp(
+            None, n, f"the warm-up would end in the second half of {n:,} values: not steady, or too short a run"
+        )
     return WarmUp(d * BATCH, n)
