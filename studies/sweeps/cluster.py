@@ -64,14 +64,12 @@ def each(
 
 def check_same(cell: Cell, key: str) -> None:
     """Raises InputError if a cell is another one on this machine than where its key comes from: a file differs, or is missing."""
-    if cell.key() == key:
-        return
     try:
-        cell.scenario()
+        if cell.key() == key:
+            return
+        why = f"the cell of {cell.point}, seed {cell.seed}, names a file that has other content on a worker"
     except InputError as error:
-        why = str(error)
-    else:
-        why = f"the cell of {cell.point}, seed {cell.seed}, names a file that has other content on this worker"
+        why = f"{error} (on a worker)"
     raise InputError(f"{why}. Files that a study names must lie at the same place on every worker")
 
 

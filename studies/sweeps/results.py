@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scenarios.errors import InputError, unknown
+from studies.replications import ALIKE, alike
 from studies.statistics import intervals
-from studies.statistics.differences import SAME
 from studies.statistics.intervals import CONFIDENCE, Interval
 from studies.sweeps.axes import Point
 from studies.sweeps.cells import Row
@@ -19,6 +20,8 @@ from studies.sweeps.study import Study
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
+
+    from studies.sweeps.store import Folder
 
 METRICS = (
     "p50_ttft_ms",
@@ -75,15 +78,21 @@ class Sweep:
     skipped: int = 0
 
     @property
+    def missing(self) -> int:
+        """Cells that are neither run nor failed: of a sweep that was stopped."""
+        seeds = self.study.seeds if isinstance(self.study.seeds, int) else len(self.study.seeds)
+        return seeds * math.prod(group.size() for group in self.study.axes) - len(self.rows)
+
+    @property
     def failed(self) -> int:
         """Cells that could not be run."""
         return sum(row["error"] is not None for row in self.rows)
 
     def table(self) -> pa.Table:
         """A row a cell: `point`, `seed`, `scenario_hash`, `error`, `axis.*`, and figures by their keys; as `table.parquet` has it."""
-        from studies.sweeps.store import as_table
+        from studies.sweeps import columns
 
-        return as_table(self.rows)
+        return columns.table(self.rows, self.study.axis_values())
 
     def frame(self) -> pd.DataFrame:
         """The same as a pandas frame.
@@ -136,7 +145,7 @@ class Sweep:
     def counts(self) -> dict[str, int]:
         """`cells_total`, and of these `cells_run` and `cells_skipped` this time, and `cells_failed`."""
         return {
-            "cells_total": len(self.rows),
+            "cells_total": len(self.rows) + self.missing,
             "cells_run": self.run,
             "cells_skipped": self.skipped,
             "cells_failed": self.failed,
@@ -157,9 +166,10 @@ class Sweep:
 def _outcome(point: Point, rows: Sequence[Row], metrics: Sequence[str], confidence: float) -> Outcome:
     by_seed = {key: {row["seed"]: _number(row.get(key)) for row in rows} for key in metrics}
     figures = {key: intervals.mean(list(values.values()), confidence) for key, values in by_seed.items()}
-    if len(rows) > 1 and all(_figures(row) == _figures(rows[0]) for row in rows):
+    if alike(rows):
         figures = {
-            key: Interval(found.estimate, n=1, confidence=confidence, refused=SAME) for key, found in figures.items()
+            key: replace(found, low=None, high=None, n=1, refused=found.refused or ALIKE)
+            for key, found in figures.items()
         }
     return Outcome(
         point,
@@ -175,9 +185,65 @@ def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, bool | int | float) else None
 
 
-def _figures(row: Row) -> dict[str, Any]:
-    return {key: value for key, value in row.items() if key not in HEAD}
-
-
 def _is_figure(key: str, value: Any) -> bool:
     return key not in HEAD and not key.startswith("axis.") and isinstance(value, bool | int | float)
+
+
+def load_sweep(folder: Path | str) -> Sweep:
+    """The sweep of a folder: all of it, or, of one that was stopped, the cells that are finished.
+
+    Raises:
+        InputError: there is none, or it is damaged.
+    """
+    from studies.sweeps.store import Folder
+
+    kept = Folder(Path(folder))
+    study = kept.study()
+    if kept.table_file.is_file():
+        rows = _rows_of(kept.table_file)
+    else:
+        keys = sorted(file.stem for file in (kept.path / "cells").glob("[!.]*.parquet"))
+        found = [row for key in keys if (row := _finished(kept, key)) is not None]
+        points = study.points()
+        # Of an earlier study under this folder there may be others.
+        rows = sorted(
+            (row for row in found if row["point"] < len(points) and _is_at(row, points[row["point"]])),
+            key=lambda row: (row["point"], row["seed"]),
+        )
+    return Sweep(study, tuple(rows), kept.path, 0, len(rows))
+
+
+def is_sweep(folder: Path) -> bool:
+    """Whether a folder is one of a sweep."""
+    return (folder / "sweep.json").is_file() and (folder / "study.yaml").is_file()
+
+
+def _rows_of(file: Path) -> list[Row]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        rows: list[Row] = pq.read_table(file).to_pylist()
+    except (OSError, pa.ArrowException, ValueError):
+        rows = []
+    if not rows or not {"point", "seed", "error"} <= rows[0].keys():
+        raise InputError(f"{file}: damaged; give the sweep's command again, which writes it anew from its cells")
+    return rows
+
+
+def _finished(kept: Folder, key: str) -> Row | None:
+    """A cell's row; None of a file that is damaged, which will be run again."""
+    try:
+        return kept.read(key)
+    except InputError:
+        return None
+
+
+def _is_at(row: Row, point: Point) -> bool:
+    """Whether a row's values by axis are those of a point, as its file has them."""
+    from studies.sweeps import columns
+
+    (there,) = columns.table(
+        [{f"axis.{axis}": value for axis, value in point.values.items()} or {"": None}]
+    ).to_pylist()
+    return all(row.get(name) == value for name, value in there.items())

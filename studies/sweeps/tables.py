@@ -1,0 +1,221 @@
+"""Tables of a sweep: a row a point, the best points, and cells that could not be run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from studies import tables
+from studies.statistics.differences import difference
+from studies.statistics.directions import better
+from studies.statistics.intervals import Interval
+from studies.sweeps.results import Outcome, Sweep
+from studies.tables import DASH, Table
+
+SHOWN = 40
+"""Points that a terminal shows; of more it shows the best ones."""
+BEST = 20
+LONGEST = 32
+"""Characters of a value that is no number."""
+CAUSES = {"kv": "KV memory", "sequences": "max_num_seqs", "tokens": "token budget", "other": "other"}
+"""What queues wait for, in few words."""
+
+
+def short_names(axes: Sequence[str]) -> dict[str, str]:
+    """Axes by the last part of their path, or by as many parts as tell them apart."""
+    found = {}
+    for axis in axes:
+        parts = axis.split(".")
+        for k in range(1, len(parts) + 1):
+            name = ".".join(parts[-k:])
+            if sum(other == name or other.endswith(f".{name}") for other in axes) == 1:
+                break
+        found[axis] = name
+    return found
+
+
+def value(found: Any) -> str:
+    """A value of an axis for people."""
+    if isinstance(found, bool) or found is None:
+        return {True: "true", False: "false", None: "none"}[found]
+    if isinstance(found, int):
+        return str(found) if abs(found) < 10_000 else f"{found:,}"
+    if isinstance(found, float):
+        return f"{found:.4g}"
+    text = found if isinstance(found, str) else json.dumps(found, default=str)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+
+
+def cell(found: Interval) -> str:
+    """A mean and half of its interval; a dash where a replication has no value."""
+    if found.estimate is None or (found.refused and "no value" in found.refused):
+        return DASH
+    half = found.half_width
+    return tables.number(found.estimate) + (f" ± {tables.number(half, 2)}" if half else "")
+
+
+def where(outcome: Outcome) -> str:
+    """A point by its axes, in words."""
+    names = short_names(list(outcome.point.values))
+    return ", ".join(f"{names[axis]} {value(v)}" for axis, v in outcome.point.values.items()) or "the only point"
+
+
+def points(sweep: Sweep, metrics: Sequence[str] | None = None, most: int = SHOWN) -> Table:
+    """A row a point: its axes, figures with intervals, and what its queue waits for. Of more than `most` the best by the first metric."""
+    keys, found = sweep.metrics(metrics), sweep.points(metrics)
+    chosen = found if len(found) <= most else _ranked(found, keys[0])[: min(BEST, most)] if keys else found[:most]
+    names = short_names(sweep.study.axis_names)
+    waits = any(outcome.causes for outcome in chosen)
+    head = (*names.values(), *(tables.label(key) for key in keys), *(("queue waits for",) if waits else ()))
+    rows = [
+        (
+            *(value(outcome.point.values[axis]) for axis in names),
+            *(cell(outcome.figures[key]) for key in keys),
+            *((_cause(outcome),) if waits else ()),
+        )
+        for outcome in chosen
+    ]
+    if not names:
+        head, rows = ("", *head), [(sweep.study.name, *row) for row in rows]
+    title = f"{len(found):,} points" if len(found) > 1 else "1 point"
+    if len(chosen) < len(found):
+        title = (
+            f"Best {len(chosen)} of {title} by {tables.label(keys[0])}" if keys else f"First {len(chosen)} of {title}"
+        )
+    return Table(title, head, rows, "\n".join(_notes(chosen, keys)))
+
+
+def folded(table: Table, axes: int, width: int) -> list[Table]:
+    """The same in tables that fit `width` characters, each with the columns of the axes."""
+    kept = range(max(axes, 1))
+    groups: list[list[int]] = []
+    for k in range(len(kept), len(table.head)):
+        if groups and _width(table, [*kept, *groups[-1], k]) <= width:
+            groups[-1].append(k)
+        else:
+            groups.append([k])
+    if len(groups) <= 1:
+        return [table]
+    return [
+        Table(
+            table.title if not n else "",
+            tuple(table.head[k] for k in (*kept, *group)),
+            [tuple(row[k] for k in (*kept, *group)) for row in table.rows],
+            table.note if n == len(groups) - 1 else "",
+        )
+        for n, group in enumerate(groups)
+    ]
+
+
+def best(sweep: Sweep, metrics: Sequence[str] | None = None) -> Table:
+    """A row a metric: its best point, and how many others are as good as seeds can tell (their paired difference is not seen)."""
+    found = sweep.points(metrics)
+    rows = []
+    for key in sweep.metrics(metrics):
+        ranked = [outcome for outcome in _ranked(found, key) if cell(outcome.figures[key]) != DASH]
+        if len(ranked) < 2 or better(key) is None:
+            continue
+        first, *others = ranked
+        alike = None if first.figures[key].refused else sum(_alike(first, other, key) for other in others)
+        rows.append((tables.label(key), cell(first.figures[key]), tables.number(alike), where(first)))
+    told = any(row[2] != DASH for row in rows)
+    note = "as good: points whose difference to the best one, on the same seeds, is not seen" if told else ""
+    return Table("Best points", ("", "best", "others as good", "at"), rows, note)
+
+
+def failures(sweep: Sweep, most: int = 20) -> Table:
+    """A row a reason, with the cells that could not be run."""
+    reasons: dict[str, list[str]] = {}
+    for outcome in sweep.points():
+        for text in dict.fromkeys(outcome.errors.values()):
+            seeds = [str(seed) for seed, said in outcome.errors.items() if said == text]
+            every = len(seeds) == outcome.cells
+            at = where(outcome) + ("" if every else f", seed {', '.join(seeds)}")
+            reasons.setdefault(text, []).append(at)
+    rows = [(text, "\n".join(_some(at))) for text, at in list(reasons.items())[:most]]
+    more = len(reasons) - most
+    note = f"and {more} other reasons: column error of table.parquet" if more > 0 else ""
+    return Table(f"{sweep.failed:,} cells failed", ("reason", "at"), rows, note)
+
+
+def every(sweep: Sweep, metrics: Sequence[str] | None = None, width: int = 120) -> list[Table]:
+    """What the terminal shows."""
+    found = folded(points(sweep, metrics), len(sweep.study.axis_names), width)
+    top = best(sweep, metrics)
+    return [*found, *([top] if top.rows else []), *([failures(sweep)] if sweep.failed else [])]
+
+
+def _ranked(found: Sequence[Outcome], key: str) -> list[Outcome]:
+    """The best first; those without a figure last."""
+    sign = -1.0 if better(key) == "higher" else 1.0
+
+    def rank(outcome: Outcome) -> tuple[bool, float]:
+        figure = outcome.figures[key]
+        known = cell(figure) != DASH and figure.estimate is not None
+        return not known, sign * figure.estimate if known and figure.estimate is not None else 0.0
+
+    return sorted(found, key=rank)
+
+
+def _alike(one: Outcome, other: Outcome, key: str) -> bool:
+    if one.by_seed[key].keys() != other.by_seed[key].keys():
+        return False
+    return difference(one.by_seed[key], other.by_seed[key]).verdict in ("the same", "not distinguishable")
+
+
+def _cause(outcome: Outcome) -> str:
+    """What most cells wait for."""
+    if 2 * len(outcome.causes) < outcome.cells:
+        return DASH
+    return CAUSES.get(max(sorted(set(outcome.causes)), key=outcome.causes.count), DASH)
+
+
+def _notes(chosen: Iterable[Outcome], keys: Sequence[str]) -> list[str]:
+    """What ± is, and why some figures have none, or are withheld."""
+    notes: list[str] = []
+    given = {(f.n, f.confidence) for o in chosen for f in o.figures.values() if f.half_width}
+    for n, confidence in sorted(given):
+        notes.append(f"± half of the {confidence * 100:g} % interval of the mean over {n} seeds")
+    missing: dict[str, None] = {}
+    refused: dict[str, None] = {}
+    for outcome in chosen:
+        for key in keys if not outcome.errors else ():
+            figure = outcome.figures[key]
+            if cell(figure) == DASH:
+                missing[tables.label(key)] = None
+            elif figure.refused:
+                refused[figure.refused] = None
+    if missing:
+        notes.append(
+            f"{DASH} {', '.join(missing)}: not every seed has one; most often, the sample is too small for a tail"
+        )
+    return [*notes, *(f"without ±: {why}" for why in refused)]
+
+
+def _some(found: Sequence[str], most: int = 3) -> list[str]:
+    more = len(found) - most
+    return [*found[:most], *([f"and {more:,} more"] if more > 0 else [])]
+
+
+def _width(table: Table, columns: Sequence[int]) -> int:
+    """Characters that columns take on the terminal, three of them between two; a head may be broken between words."""
+    widest = [max(max(map(len, table.head[k].split() or [""])), *(len(row[k]) for row in table.rows)) for k in columns]
+    return sum(widest) + 3 * (len(widest) - 1)
+
+
+def axis_values(found: Iterable[Outcome], axis: str) -> list[Any]:
+    """Values that an axis takes, numbers in order, others as they come."""
+    seen: dict[str, Any] = {}
+    for outcome in found:
+        seen.setdefault(json.dumps(outcome.point.values[axis], sort_keys=True, default=str), outcome.point.values[axis])
+    values = list(seen.values())
+    return sorted(values) if all(is_number(v) for v in values) else values
+
+
+def is_number(found: Any) -> bool:
+    """Whether a value has a place on a line."""
+    return isinstance(found, int | float) and not isinstance(found, bool)
+
+
+__all__ = ["axis_values", "best", "every", "failures", "folded", "is_number", "points", "short_names", "value", "where"]
