@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from scenarios.schema import Scenario
-from studies import steady_state, workers
+from studies import workers
 from studies.run import simulate
 from studies.statistics import intervals
 from studies.statistics.differences import Difference, difference
@@ -14,6 +14,7 @@ from studies.statistics.directions import better
 from studies.statistics.intervals import CONFIDENCE, Interval
 from studies.sweeps.cells import Row, figures
 from studies.warm_figures import WarmUp, check_warm_up, warm_figures
+from studies.within_run import within_run
 
 NAMING = ("point", "seed", "scenario_hash")
 """What of a row names its run."""
@@ -49,11 +50,10 @@ class Replications:
         found = intervals.mean(self.values(key), confidence)
         return replace(found, low=None, high=None, n=1, refused=ALIKE) if self.alike else found
 
-    def within(self, latency: str) -> Interval:
-        """What the first seed's run alone knows of the mean of `ttft`, `tpot`, `e2el` or `queue` once it is warm, in milliseconds:
-        batch means (`studies.steady_state`). Of a replayed trace too."""
+    def within(self, key: str, confidence: float = CONFIDENCE) -> Interval:
+        """What the first seed's run alone knows of a figure once it is warm (`studies.within_run`): of a replayed trace too."""
         run = simulate(self.scenario.model_copy(update={"seed": self.seeds[0]}))
-        return steady_state.interval(run.info["steady_state"][latency])
+        return within_run(run, key, confidence)
 
     def difference(self, other: Replications, key: str, confidence: float = CONFIDENCE) -> Difference:
         """What another has more than this one on the same seeds: `other` is better or worse than this one."""

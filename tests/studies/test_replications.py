@@ -83,7 +83,7 @@ def test_a_replayed_trace_gives_no_interval_of_width_zero(trace: Path) -> None:
 
 
 def test_of_a_replayed_trace_one_run_says_what_it_knows(trace: Path) -> None:
-    found = replicate(scenario(f"workload.trace.path={trace}"), 2, processes=1).within("ttft")
+    found = replicate(scenario(f"workload.trace.path={trace}"), 2, processes=1).within("mean_ttft_ms")
     assert found.n in (10, 20, 30)
     assert found.low is not None
     assert found.low < (found.estimate or 0) < (found.high or 0)
