@@ -15,17 +15,21 @@ if TYPE_CHECKING:
     from studies.report import save
     from studies.results import Run, load
     from studies.run import execute, simulate
+    from studies.sweeps.results import load_sweep
+    from studies.sweeps.run import sweep
     from studies.validation import validate
 
-__all__ = ["Run", "compare", "execute", "figures", "load", "perfetto", "save", "simulate", "validate"]
+__all__ = ["Run", "compare", "execute", "figures", "load", "load_sweep", "perfetto", "save", "simulate", "sweep", "validate"]
 
 _HOMES = {
     "Run": "results",
     "compare": "comparison",
     "execute": "run",
     "load": "results",
+    "load_sweep": "sweeps.results",
     "save": "report",
     "simulate": "run",
+    "sweep": "sweeps.run",
     "validate": "validation",
 }
 _MODULES = ("figures", "perfetto")

@@ -86,7 +86,7 @@ def _together(
         try:
             # One ahead for every process, so that none waits for this one.
             while waiting and not lost and len(running) < 2 * count:
-                running[executor.submit(function, items[waiting[0]])] = waiting[0]
+                running[executor.submit(_there, os.getcwd(), function, items[waiting[0]])] = waiting[0]
                 waiting.popleft()
         except BrokenProcessPool:
             if not running:  # it broke before it was asked
@@ -105,10 +105,17 @@ def _alone(function: Callable[[Item], Result], item: Item) -> Result | Lost:
     """One item in a process of its own; the first of its deaths has been seen."""
     for _ in range(MOST_DEATHS - 1):
         try:
-            return _executor(1).submit(function, item).result()  # type: ignore[no-any-return]
+            return _executor(1).submit(_there, os.getcwd(), function, item).result()  # type: ignore[no-any-return]
         except BrokenProcessPool as error:
             how = _ending(error)
     return Lost(f"its process was killed {MOST_DEATHS} times{how}; was there too little memory?")
+
+
+def _there(folder: str, function: Callable[[Item], Result], item: Item) -> Result:
+    """What a process does with an item: in the working directory of who asks, which may not be that of who began it."""
+    if os.getcwd() != folder:
+        os.chdir(folder)
+    return function(item)
 
 
 def _ending(error: BaseException) -> str:

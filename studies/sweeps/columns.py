@@ -33,6 +33,15 @@ COUNTS = frozenset(
         "kv_capacity_tokens_high",
         "kv_capacity_requests",
         "devices",
+        "judged",
+        "escalated",
+        "spec_decode_num_drafts",
+        "spec_decode_draft_tokens",
+        "spec_decode_accepted_tokens",
+        "kv_swap_out_blocks",
+        "kv_swap_in_blocks",
+        "kv_offload_blocks",
+        "kv_fetch_blocks",
     }
 )
 """Figures that are whole numbers, by the last part of their names."""

@@ -111,7 +111,7 @@ def sweep(
     """
     from studies.sweeps.results import Sweep
 
-    folder = None if out is None else Folder(Path(out).absolute())
+    folder = None if out is None else Folder(Path(out))
     if folder is not None:
         folder.check()
     elif detailed:

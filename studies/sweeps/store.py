@@ -155,6 +155,10 @@ class Folder:
             raise InputError(f"{file}: not of this cell")
         return rows[0]
 
+    def has(self, key: str) -> bool:
+        """Whether there is a file of that cell, damaged or not."""
+        return self._cell(key).is_file()
+
     def has_requests(self, key: str) -> bool:
         return (self.path / "requests" / f"{key}.parquet").is_file()
 

@@ -1,0 +1,176 @@
+"""`servetwin sweep`: every cell of a study, side by side, kept as it finishes."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from studies import terminal
+from studies.commands.options import Json, Set
+
+if TYPE_CHECKING:
+    from studies.sweeps.results import Sweep
+    from studies.sweeps.run import Plan, Progress
+
+INTERRUPTED = 130
+
+
+def sweep(
+    study: Annotated[str, typer.Argument(metavar="STUDY.yaml", help="A study file, or the name of a shipped one.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Folder of the sweep; what it holds already is not run again. Default out/STUDY."
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Processes side by side; default: all processors.")
+    ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(metavar="tcp://HOST:PORT", help="Workers of this dask.distributed scheduler, on many machines."),
+    ] = None,
+    set_: Set = None,
+    metric: Annotated[
+        list[str] | None, typer.Option("--metric", metavar="KEY", help="Figure to show; may be repeated.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check every cell, say how many there are, run none.")
+    ] = False,
+    detailed: Annotated[
+        bool, typer.Option("--detailed", help="Keep a row of every request of every cell too.")
+    ] = False,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run cells again that failed before.")] = False,
+    allow_bad: Annotated[
+        bool, typer.Option("--allow-bad", help="Cells whose scenario is wrong become failed rows; the others are run.")
+    ] = False,
+    update: Annotated[
+        bool, typer.Option("--update", help="The study may have changed: keep cells that are the same, run the others.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Simulate every cell of a study.
+
+    A cell is a point of its axes with a seed. Each is kept as it finishes; the same command goes on where it was stopped. Exit code 1
+    if every cell failed, 130 after Ctrl-C."""
+    from scenarios import InputError
+    from studies.sweeps import run
+    from studies.sweeps import study as studies_of
+
+    if scheduler is not None and workers is not None:
+        raise InputError("--workers: is about processes of this machine; a scheduler has its own workers, leave it out")
+    folder = out
+    try:
+        asked = studies_of.read(study)
+        folder = Path("out") / asked.name if out is None else out
+        if dry_run:
+            _dry(run.plan(asked, set_ or ()), folder, allow_bad, as_json)
+            return
+        with _progress() as told:
+            done = run.sweep(
+                asked, out=folder, overrides=set_ or (), workers=workers, scheduler=scheduler, detailed=detailed,
+                retry_failed=retry_failed, allow_bad=allow_bad, update=update, progress=told, tell=terminal.say,
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        terminal.say(
+            f"servetwin: stopped. Cells that are finished are kept in {folder}; the same command goes on from there"
+        )
+        raise typer.Exit(INTERRUPTED) from None
+    _show(done, metric, as_json)
+    if done.rows and done.failed == len(done.rows):
+        raise typer.Exit(1)
+
+
+def _dry(planned: Plan, folder: Path, allow_bad: bool, as_json: bool) -> None:
+    """What there would be to do."""
+    from studies.sweeps import run
+    from studies.sweeps.store import Folder
+    from studies.tables import Table
+
+    run.check(planned, allow_bad)
+    target = Folder(folder)
+    target.check()
+    changes = target.changes(planned.study)
+    wanted = {key for key in planned.keys if key is not None}
+    kept = {key for key in wanted if target.has(key)}
+    points = len({cell.point.index for cell in planned.cells})
+    total, refused = len(planned.cells), len(planned.refused)
+    found: dict[str, Any] = {
+        "study": planned.study.name,
+        "folder": str(folder),
+        "points": points,
+        "seeds": total // points,
+        "cells_total": total,
+        "cells_run": 0,
+        "cells_to_run": len(wanted) - len(kept),
+        "cells_skipped": total - refused - (len(wanted) - len(kept)),
+        "cells_refused": refused,
+        "changes": changes,
+    }
+    if as_json:
+        terminal.print_json(found)
+        return
+    told = {"points": points, "seeds of each": found["seeds"], "cells": total, "kept already": len(kept)}
+    told |= {"wrong, will be failed rows": refused} if refused else {}
+    rows = [(name, f"{count:,}") for name, count in {**told, "to run": found["cells_to_run"]}.items()]
+    note = "" if not changes else "The study is another one than this folder's (--update): " + "; ".join(changes)
+    terminal.show_tables([Table(f"{planned.study.name} into {folder}", ("", "count"), rows, note)])
+
+
+def _show(done: Sweep, metric: list[str] | None, as_json: bool) -> None:
+    from studies.sweeps import tables
+
+    terminal.say(f"wrote {done.folder}")
+    if done.failed:
+        terminal.say(f"{done.failed:,} of {len(done.rows):,} cells failed; why stands in their rows, column error")
+    if as_json:
+        refused = len(done.rows) - done.run - done.skipped
+        terminal.print_json(done.to_dict(metric) | {"cells_refused": refused})
+        return
+    console = terminal.stdout()
+    terminal.show_tables(tables.every(done, metric, console.width), console=console)
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """A bar on stderr; where that is no terminal, a line at the first cell and after every tenth of them."""
+    began = time.monotonic()
+    if not sys.stderr.isatty():
+        said = -1
+
+        def tell(done: int, total: int, failed: int) -> None:
+            nonlocal said
+            part = 10 * done // total
+            if part > said:
+                said = part
+                left = (time.monotonic() - began) / done * (total - done)
+                terminal.say(
+                    f"{_count(done, total, failed)}, {_span(left)} left"
+                    if done < total
+                    else _count(done, total, failed)
+                )
+
+        yield tell
+        return
+    with terminal.progress_bar() as bar:
+        yield lambda done, total, failed: bar(_count(done, total, failed), done / total)
+
+
+def _count(done: int, total: int, failed: int) -> str:
+    return f"{done:,} of {total:,} cells" + (f", {failed:,} failed" if failed else "")
+
+
+def _span(seconds: float) -> str:
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 100
+        else f"{seconds / 60:.0f} min"
+        if seconds < 6000
+        else f"{seconds / 3600:.1f} h"
+    )
