@@ -32,7 +32,7 @@ from studies.sweeps.cells import Row
 
 FIRST = 6
 """Seeds of the first look."""
-MOST = 48
+MOST = 24
 """Seeds after which an open question stays open."""
 SHORTEST = 3_000
 """Requests of a run at first, or ten times what the highest percentile needs to be carried."""
@@ -70,7 +70,9 @@ class Attainment:
     sustained: whether the backlog does not grow and nobody is turned away; None where that stayed open, or where a run is one pattern
     to be judged as a whole. intervals: by objective, as text; in exported units (milliseconds for latencies). confidence: of the
     whole decision; those of the intervals are higher. alike: the seed changes nothing, so that there is one run and no interval.
-    rows: figures of each run, in order of seeds; runs: how many there were in all, those that were too short among them.
+    broken: the objectives that do not hold, `backlog` and `turned away` among them.
+    rows: figures of each run, in order of seeds; runs: how many there were in all, those that were too short among them;
+    cpu_seconds: that they took.
     """
 
     met: bool | None
@@ -84,8 +86,10 @@ class Attainment:
     binding: Binding
     confidence: float = CONFIDENCE
     why: str = ""
+    broken: tuple[str, ...] = ()
     alike: bool = False
     runs: int = 0
+    cpu_seconds: float = field(default=0.0, compare=False)
 
     @property
     def worst(self) -> float:
@@ -185,6 +189,7 @@ class _Trial:
     found: list[Evidence] = field(default_factory=list)
     alike: bool = False
     runs: int = 0
+    cpu_seconds: float = 0.0
 
     def grow(self, seeds: int) -> None:
         """Runs the seeds that are missing; one only where the seed changes nothing."""
@@ -194,6 +199,7 @@ class _Trial:
         done = dict(workers.each(gather, [(one, self.objectives) for one in more], self.processes))
         self.found += [done[k] for k in range(len(more))]
         self.runs += len(more)
+        self.cpu_seconds += sum(one.cpu_seconds for one in done.values())
         if len(self.found) > 1 and all(_outcome(one) == _outcome(self.found[0]) for one in self.found):
             self.alike = True
             del self.found[1:]
@@ -231,7 +237,7 @@ class _Look:
     @property
     def times(self) -> int:
         """How many times as long runs should carry every figure; a power of 2."""
-        return 1 << max(1, math.ceil(math.log2(1 / max(min(self.carried), 1e-3))))
+        return 1 << max(1, math.ceil(-math.log2(min(max(min(self.carried), 1e-3), 1.0))))
 
 
 def _decided(trial: _Trial, confidence: float, most: int, longest: int) -> Attainment:
@@ -324,9 +330,16 @@ def _attainment(trial: _Trial, look: _Look, confidence: float, *, met: bool | No
         binding=_binding(trial, look),
         confidence=confidence,
         why=_why(trial, look, met),
+        broken=_broken(trial, look),
         alike=trial.alike,
         runs=trial.runs,
+        cpu_seconds=trial.cpu_seconds,
     )
+
+
+def _broken(trial: _Trial, look: _Look) -> tuple[str, ...]:
+    names = [str(o) for o, verdict in zip(trial.objectives, look.verdicts, strict=True) if verdict is False]
+    return (*names, *([BACKLOG] if look.grows else []), *([TURNED_AWAY] if look.loses else []))
 
 
 def _binding(trial: _Trial, look: _Look) -> Binding:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +37,8 @@ class Evidence:
     """One run. All but `row` is of its steady part, or of the whole run where that has no steady part.
 
     Args:
-        row: figures of the whole run by key (`studies.sweeps.cells.figures`), and `binding.resource`. sentence: what binds it.
+        row: figures of the whole run by key (`studies.sweeps.cells.figures`), and `binding.resource`. sentence: what binds it. cpu_seconds: that it
+            took.
         values: a figure an objective, as exported (milliseconds for latencies); None where no request has one.
         carried: how many times as many independent samples each figure has as it needs; below 1 the run does not carry it.
         growth: share of what arrives that piles up; None where a run has no steady part.
@@ -52,12 +54,15 @@ class Evidence:
     in_system: float
     requests: int
     sentence: str = ""
+    cpu_seconds: float = field(default=0.0, compare=False)
 
 
 def gather(asked: tuple[Scenario, tuple[Objective, ...]]) -> Evidence:
     """Simulates a scenario and reads what it says about objectives."""
     scenario, objectives = asked
-    return read(simulate(scenario), objectives, steady=not is_a_pattern(scenario))
+    began = time.process_time()
+    found = read(simulate(scenario), objectives, steady=not is_a_pattern(scenario))
+    return replace(found, cpu_seconds=time.process_time() - began)
 
 
 def is_a_pattern(scenario: Scenario) -> bool:
