@@ -17,10 +17,12 @@ from scenarios import answer_lengths
 from scenarios.errors import InputError
 from scenarios.schema import Scenario
 from scenarios.workload import Workload
+from serving.economics import Account
 from serving.metrics import summary
 from serving.plan import Executor, StepPlan, StepResult
 from serving.records import Records
 from serving.routing import Routing
+from sim.cost import CostModel
 from sim.host_link import link_of
 from sim.profile import Profile
 from sim.replay import ReplayReport, replay
@@ -64,12 +66,29 @@ def simulate(
 
     workload: the scenario's own, if it was generated before. cost: instead of what the scenario asks for; of several pools, one each.
     """
-    from sim.cluster import simulate_pools
-
     scenario = loaded(scenario)
     workload = scenarios.generate(scenario) if workload is None else workload
     costs = pools.costs_of(scenario, cost)
-    records = simulate_pools(
+    records = _simulated(scenario, workload, costs)
+    return describe(scenario, workload, records, way="simulate", clock="simulated", cost=costs, percentiles=percentiles)
+
+
+def simulated_figures(scenario: Scenario, cost: Costs | None = None) -> tuple[dict[str, Any], Records]:
+    """The summary of a simulation, without what else a report says of it: half of the time of a short run."""
+    if scenario.pools:  # their answers are judged from all that is said of each
+        run = simulate(scenario, cost=cost)
+        return run.summary, run.records
+    workload, costs = scenarios.generate(scenario), pools.costs_of(scenario, cost)
+    records = _simulated(scenario, workload, costs)
+    account = economics.bill(scenario, records, costs)
+    talk = conversations.described(workload, records, scenario.engine_config().block_size)
+    return _figures(scenario, records, account, talk, (50, 90, 95, 99), "simulate"), records
+
+
+def _simulated(scenario: Scenario, workload: Workload, costs: Sequence[CostModel]) -> Records:
+    from sim.cluster import simulate_pools
+
+    return simulate_pools(
         pools.simulated(scenario, workload, costs),
         workload,
         router=scenario.routing,
@@ -78,7 +97,6 @@ def simulate(
         escalation=answers.escalation_of(scenario, workload),
         front=front.of_scenario(scenario, workload),
     )
-    return describe(scenario, workload, records, way="simulate", clock="simulated", cost=costs, percentiles=percentiles)
 
 
 def execute(
@@ -251,18 +269,10 @@ def describe(
     cost = None if costs is None else costs[0]
     config = first.engine_config()
     slo = scenario.slo
-    asked = {o.percentile for o in scenario.objectives if o.percentile is not None}
     account = economics.bill(scenario, records, costs)
-    figures = summary(records, sorted({*percentiles, *asked}), slo, None if several else config, account=account)
-    figures |= senders.figures(records, slo, sorted({*percentiles, *asked}))
-    # What is executed has the blocks that it was given.
-    capacity = first.engine.kv_capacity(first.model, first.hardware) if way == "simulate" and not several else None
-    held = figures["kv_capacity_tokens"]
-    figures["kv_capacity_tokens_low"] = held if capacity is None else capacity.low
-    figures["kv_capacity_tokens_high"] = held if capacity is None else capacity.high
     talk = conversations.described(workload, records, config.block_size)
-    if talk is not None:
-        figures["kv_survival_percent"] = conversations.survival(talk)
+    figures = _figures(scenario, records, account, talk, percentiles, way)
+    capacity = first.engine.kv_capacity(first.model, first.hardware) if way == "simulate" and not several else None
     profile = getattr(cost, "profile", None)
     drafting = None if cost is None else speculation.drafting_of(first, cost)
     why_synchronous = first.engine.why_synchronous(first.hardware) if first.engine.async_scheduling else None
@@ -318,6 +328,29 @@ def describe(
         info["judge"] = None if judge is None else asdict(judge)
     priced = None if isinstance(account, str) else account
     return Run(records, figures, info, "", scenario, costs if several else cost, workload, priced)
+
+
+def _figures(
+    scenario: Scenario,
+    records: Records,
+    account: Account | str | None,
+    talk: dict[str, Any] | None,
+    percentiles: tuple[float, ...],
+    way: str,
+) -> dict[str, Any]:
+    """The summary of a run. talk: of conversations, None without."""
+    several, first, slo = bool(scenario.pools), scenario.of_pools()[0], scenario.slo
+    asked = sorted({*percentiles, *(o.percentile for o in scenario.objectives if o.percentile is not None)})
+    figures = summary(records, asked, slo, None if several else first.engine_config(), account=account)
+    figures |= senders.figures(records, slo, asked)
+    # What is executed has the blocks that it was given.
+    capacity = first.engine.kv_capacity(first.model, first.hardware) if way == "simulate" and not several else None
+    held = figures["kv_capacity_tokens"]
+    figures["kv_capacity_tokens_low"] = held if capacity is None else capacity.low
+    figures["kv_capacity_tokens_high"] = held if capacity is None else capacity.high
+    if talk is not None:
+        figures["kv_survival_percent"] = conversations.survival(talk)
+    return figures
 
 
 def versions() -> dict[str, str]:
