@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from serving.economics import HOURS_PER_MONTH
 from studies.results import Run
 
@@ -15,8 +18,12 @@ def devices(run: Run) -> int:
 def figures(run: Run) -> dict[str, float | int | None]:
     """`devices`, `output_throughput_per_gpu` (tok/s) and `usd_per_hour` (of all devices, used or idle); None without a price, or
     where nothing ran."""
-    count = devices(run)
-    throughput, month = run.summary["output_throughput"], run.summary.get("usd_per_month")
+    return of(run.summary, devices(run))
+
+
+def of(summary: Mapping[str, Any], count: int) -> dict[str, float | int | None]:
+    """`figures` of a summary and a number of devices."""
+    throughput, month = summary["output_throughput"], summary.get("usd_per_month")
     return {
         "devices": count,
         "output_throughput_per_gpu": None if throughput is None else throughput / count,

@@ -84,14 +84,15 @@ def figures(run: Run) -> Row:
     stands under `binding.cause`, `binding.busy` and `binding.waiting`; of several pools there is no one cause."""
     bound = run.info["binding"]
     told = {f"binding.{name}": bound.get(name) for name in ("cause", "busy", "waiting")}
-    return dict(_flat(run.summary, "")) | per_device.figures(run) | told
+    return dict(flat(run.summary)) | per_device.figures(run) | told
 
 
-def _flat(found: Mapping[str, Any], above: str) -> Iterator[tuple[str, Any]]:
+def flat(found: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Figures of a summary by key; of classes and tenants as `by_class.chat.mean_ttft_ms`."""
     for key, value in found.items():
         if key == "refused":
             continue
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{above}{key}.")
+            yield from flat(value, f"{above}{key}.")
         elif value is None or isinstance(value, bool | int | float | str):
             yield f"{above}{key}", value
