@@ -77,6 +77,6 @@ def tables_of(run: Run) -> list[Table]:
     notes = [f"{DASH} {', '.join(names)}: {why}" for why, names in reasons.items()]
     if any(state["mean_ms"]["estimate"] is not None for state in found.values()):
         notes.append(
-            "Warm-up: MSER-5; ±: of batch means, what this one run knows of the mean of its own requests (95 %)."
+            "Warm-up: MSER-5; ±: of batch means, how well this one run knows the mean of a long one (95 %)."
         )
     return [Table("Steady state", ("", "warm-up cut", "mean after it", "95 %", "batches"), rows, "\n".join(notes))]

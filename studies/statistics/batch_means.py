@@ -31,6 +31,8 @@ def batch_means(values: ArrayLike, confidence: float = CONFIDENCE) -> Interval:
     """
     intervals.check_confidence(confidence)
     x = np.asarray(values, dtype=np.float64)
+    if len(x) and np.ptp(x) <= 1e-9 * abs(x[0]):
+        return Interval(float(x[0]), confidence=confidence, refused=f"the same throughout {len(x):,} values")
     worth = effective_samples(x)
     if worth < INDEPENDENT * BATCHES[-1]:
         why = f"{len(x):,} values, worth {worth:.0f} independent ones; batches need {INDEPENDENT * BATCHES[-1]}"

@@ -54,9 +54,11 @@ def test_independent_values_make_thirty_batches() -> None:
     assert batch_means(np.random.default_rng(1).normal(size=1000)).n == 30
 
 
-def test_values_that_are_all_the_same_have_a_mean_without_doubt() -> None:
+def test_values_that_are_all_the_same_have_no_interval_of_width_zero() -> None:
     found = batch_means(np.full(1000, 0.1))
-    assert (found.low, found.high) == pytest.approx((0.1, 0.1))
+    assert found.estimate == 0.1
+    assert found.low is None
+    assert found.refused == "the same throughout 1,000 values"
 
 
 @pytest.mark.parametrize("n", [0, 1, 20])
