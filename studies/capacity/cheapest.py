@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from scenarios.errors import InputError, unknown
 from scenarios.objectives import Objective
-from scenarios.schema import Scenario
 from serving.economics import HOURS_PER_MONTH, KEYS
+from studies.capacity.judging import Judge
 from studies.capacity.space import Candidate, Space, turned_away
 from studies.statistics import intervals
 from studies.statistics.differences import Difference, difference
@@ -25,19 +25,12 @@ BY = (PER_HOUR, *(key for key in KEYS if key.startswith("usd_")))
 """What can be least: the price of an hour, or an exported figure of the bill."""
 LARGE = 500
 """Configurations above which all are tried only where that is asked for."""
-FIRST = 5
+FIRST = 6
 """Seeds of a configuration's first look; those that it does not decide get more only while they may still be the best."""
 FRESH = 1_000_000
 """What is added to the seed to see the best confirmed: it was chosen among many, and its own seeds may have been kind to it."""
 KEPT = 2
 """How many of the best are wanted: the best, and the runner-up."""
-
-
-class Judge(Protocol):
-    """Whether a scenario meets the objectives asked for, at the confidence asked for, with at most so many seeds (None: its own
-    limit)."""
-
-    def __call__(self, scenario: Scenario, most: int | None = None) -> Attainment: ...
 
 
 @dataclass
@@ -153,6 +146,11 @@ class Search:
         return self.known[index]
 
     @property
+    def run(self) -> int:
+        """Configurations that were run."""
+        return sum(judged.attainment is not None for judged in self.known.values())
+
+    @property
     def bound(self) -> float:
         """What an hour may cost of a configuration that is still of interest."""
         best = self.found.met[:KEPT]
@@ -218,10 +216,8 @@ class Search:
 
 def cheapest(
     space: Space,
-    objectives: Sequence[Objective],
     judge: Judge,
     *,
-    confidence: float = intervals.CONFIDENCE,
     by: str = PER_HOUR,
     every: bool = False,
     trials: int | None = None,
@@ -229,15 +225,15 @@ def cheapest(
 ) -> Cheapest:
     """The configuration that meets every objective, at its scenario's load, for the least money.
 
-    objectives, confidence: what `judge` decides. by: one of `BY`. every: also runs what an hour's price already rules out.
-    trials: instead of trying all, let Optuna choose so many.
+    judge: decides one configuration. by: one of `BY`. every: also runs what an hour's price already rules out.
+    trials: instead of trying all, let Optuna choose so many that are run.
 
     Raises:
         InputError: no such figure; nothing in the space can be; a space too large to try.
     """
     if by not in BY:
         raise InputError(f"--by: {unknown('figure', by, BY)}")
-    found = Cheapest(space, tuple(objectives), confidence, by, trials=trials)
+    found = Cheapest(space, judge.objectives, judge.confidence, by, trials=trials)
     search = Search(found, judge, every=every, progress=progress)
     if trials is not None:
         from studies.capacity import optuna_search

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from scenarios.objectives import Objective
-from studies import figures, html, tables
-from studies.capacity.cheapest import KEPT, PER_HOUR, Cheapest, Judged, pareto
+from studies import html, tables
+from studies.capacity.cheapest import PER_HOUR, Cheapest, Judged, pareto
+from studies.capacity.cheapest_figure import figure, tail, tail_label, unit
 from studies.strict_json import dumps
 from studies.tables import Table, number, percent
 
@@ -16,7 +16,6 @@ SHOWN = 15
 """Rows of a table on the terminal."""
 _ORDER = ("met", "not confirmed", "not decided", "not met", "dearer", "refused")
 _SAID = {"dearer": "not run: dearer"}
-_TAIL = "p99_ttft_ms"
 
 
 def to_dict(found: Cheapest) -> dict[str, Any]:
@@ -62,30 +61,12 @@ def _configuration(judged: Judged, found: Cheapest) -> dict[str, Any]:
     return about
 
 
-def tail(found: Cheapest) -> str:
-    """The latency that stands beside cost: of the first objective about a percentile, or p99 of TTFT."""
-    return next((str(o) for o in found.objectives if o.percentile is not None), _TAIL)
-
-
-def tail_label(found: Cheapest) -> str:
-    """The same for people: `TTFT p99 (ms)`."""
-    for o in found.objectives:
-        if str(o) == tail(found):
-            return objective_label(o)
-    return tables.label(_TAIL)
-
-
-def objective_label(objective: Objective) -> str:
-    """What an objective is about: `p99 TTFT (ms)`."""
-    return tables.label(objective.key)
-
-
 def sentences(found: Cheapest) -> list[str]:
     """The answer, the runner-up, and what was not decided."""
     best, other = found.best, found.runner_up
     asked = " and ".join(str(objective) for objective in found.objectives)
     if best is None:
-        said = [f"No configuration of {_many(len(found.judged))} is known to keep {asked}."]
+        said = [f"No configuration of {len(found.judged):,} is known to keep {asked}."]
         nearest = [j for j in found.judged if j.attainment is not None and j.headroom < float("inf")]
         if nearest:
             first = min(nearest, key=lambda j: (j.headroom, j.candidate.point.index))
@@ -141,16 +122,7 @@ def _why(judged: Judged) -> str:
 
 def _money(judged: Judged, found: Cheapest) -> str:
     hour = f"{number(judged.candidate.usd_per_hour)} USD an hour"
-    return hour if found.by == PER_HOUR else f"{number(judged.usd)} {_unit(found)} ({hour})"
-
-
-def _unit(found: Cheapest) -> str:
-    words = found.by.removeprefix("usd_").replace("_", " ")
-    return f"USD {words}"
-
-
-def _many(count: int) -> str:
-    return "1" if count == 1 else f"{count:,}"
+    return hour if found.by == PER_HOUR else f"{number(judged.usd)} {unit(found)} ({hour})"
 
 
 def _sorted(found: Cheapest) -> list[Judged]:
@@ -177,7 +149,7 @@ def found_tables(found: Cheapest, shown: int | None = SHOWN) -> list[Table]:
     head = [
         ", ".join(last(axis) for axis in found.space.study.axis_names),
         "USD an hour",
-        *([] if by_hour else [_unit(found)]),
+        *([] if by_hour else [unit(found)]),
         "of its limit",
         tail_label(found),
         "outcome",
@@ -224,81 +196,6 @@ def _left(refused: list[Judged], shown: int | None) -> str:
     return f"{len(refused) - shown} more" if shown is not None and len(refused) > shown else ""
 
 
-def figure(found: Cheapest) -> figures.Figure:
-    """Cost against the tail of latency: a dot a configuration that was run, and the line of those that no other one beats."""
-    key, label = tail(found), tail_label(found)
-    front = pareto(found.judged, key)
-    data: list[dict[str, Any]] = [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "name": "Pareto set",
-            "x": [j.usd for j in front],
-            "y": [j.figure(key) for j in front],
-            "line": {"color": "#999999", "width": 1.5, "dash": "dot", "shape": "hv"},
-            "hoverinfo": "skip",
-        }
-    ]
-    looks = {
-        "met": (figures.GREEN, "circle"),
-        "not decided": (figures.ORANGE, "diamond"),
-        "not confirmed": (figures.ORANGE, "diamond-open"),
-        "not met": (figures.RED, "x"),
-    }
-    for outcome, (color, symbol) in looks.items():
-        shown = [j for j in found.of(outcome) if j.figure(key) is not None and j.usd < float("inf")]
-        if shown:
-            data.append(
-                {
-                    "type": "scatter",
-                    "mode": "markers",
-                    "name": outcome,
-                    "x": [j.usd for j in shown],
-                    "y": [j.figure(key) for j in shown],
-                    "text": [j.candidate.name for j in shown],
-                    "marker": {"color": color, "symbol": symbol, "size": 10},
-                    "hovertemplate": "%{text}<br>%{x:.4g} USD<br>%{y:.4g}<extra>" + outcome + "</extra>",
-                }
-            )
-    unit = "USD an hour" if found.by == PER_HOUR else _unit(found)
-    drawn: figures.Figure = {
-        "data": data,
-        "layout": figures.layout(
-            400,
-            xaxis=figures.axis(unit, rangemode="tozero"),
-            yaxis=figures.axis(label, type="log"),
-        ),
-    }
-    best = found.best
-    if best is not None and best.figure(key) is not None:
-        drawn["layout"]["annotations"] = [
-            {
-                "x": best.usd,
-                "y": _log10(best.figure(key)),
-                "text": f"cheapest: {best.candidate.name}",
-                "showarrow": True,
-                "arrowhead": 0,
-                "arrowcolor": figures.INK,
-                "ax": 40,
-                "ay": -36,
-                "xanchor": "left",
-            }
-        ]
-    limit = next((o.limit * 1e3 for o in found.objectives if str(o) == key), None)
-    if limit is not None:
-        line = {"color": figures.INK, "dash": "dash", "width": 1}
-        drawn["layout"]["shapes"] = [
-            {"type": "line", "x0": 0, "x1": 1, "xref": "paper", "y0": limit, "y1": limit, "line": line}
-        ]
-    return drawn
-
-
-def _log10(value: float | None) -> float:
-    import math
-
-    return math.log10(value) if value else 0.0
-
-
 def page(found: Cheapest) -> html.Page:
     best = found.best
     cards = [] if best is None else [
@@ -328,6 +225,3 @@ def write(found: Cheapest, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "cheapest.json").write_text(dumps(to_dict(found)) + "\n", encoding="utf-8")
     return html.write(page(found), folder / "cheapest.html")
-
-
-__all__ = ["FILES", "KEPT", "figure", "found_tables", "page", "sentences", "to_dict", "write"]

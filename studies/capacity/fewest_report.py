@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,14 @@ FILES = ("fewest.html", "fewest.json")
 _VERDICTS = {True: "yes", False: "no", None: "open"}
 
 
-def to_dict(found: Fewest, objectives: Sequence[Objective], confidence: float) -> dict[str, Any]:
+def to_dict(found: Fewest) -> dict[str, Any]:
     """All of it, JSON-able. tried: by value, with its price an hour, objectives and what binds."""
     answer = None if found.value is None else found.tried[found.value]
     return {
         "scenario": found.scenario.name,
         "path": found.path,
-        "objectives": [str(objective) for objective in objectives],
-        "confidence": confidence,
+        "objectives": [str(objective) for objective in found.objectives],
+        "confidence": found.confidence,
         "value": found.value,
         "interval": None if found.interval is None else list(found.interval),
         "usd_per_hour": None if found.value is None else found.usd[found.value],
@@ -43,15 +42,15 @@ def _finite(value: float) -> float | None:
     return value if value < float("inf") else None
 
 
-def sentences(found: Fewest, objectives: Sequence[Objective], confidence: float) -> list[str]:
+def sentences(found: Fewest) -> list[str]:
     """The answer, its neighbours, what an hour costs, and what binds."""
-    asked = " and ".join(str(objective) for objective in objectives)
+    asked = " and ".join(str(objective) for objective in found.objectives)
     name = found.path.rpartition(".")[2]
     if found.value is None or found.interval is None:
         return [f"No {name} that was tried keeps {asked}: {found.why}."]
     low, value = found.interval
     tried = found.tried[value]
-    sure = f"at {confidence:.0%} confidence" if not tried.alike else "in the one run that its seeds give"
+    sure = f"at {found.confidence:.0%} confidence" if not tried.alike else "in the one run that its seeds give"
     said = [f"Fewest {name}: {value}. It keeps {asked} {sure}, the worst at {percent(tried.worst)} of its limit."]
     if low < value:
         between = [k for k in found.tried if low <= k < value]
@@ -71,15 +70,21 @@ def sentences(found: Fewest, objectives: Sequence[Objective], confidence: float)
     return said
 
 
-def table(found: Fewest, objectives: Sequence[Objective]) -> Table:
+def table(found: Fewest) -> Table:
     """A row a value that was tried."""
-    head = (found.path.rpartition(".")[2], *(tables.label(o.key) for o in objectives), "USD an hour", "seeds", "holds")
+    head = (
+        found.path.rpartition(".")[2],
+        *(tables.label(o.key) for o in found.objectives),
+        "USD an hour",
+        "seeds",
+        "holds",
+    )
     rows = []
     for value, tried in sorted(found.tried.items()):
-        cells = [_cell(tried.intervals.get(str(o))) for o in objectives]
+        cells = [_cell(tried.intervals.get(str(o))) for o in found.objectives]
         price = number(found.usd[value]) if found.usd[value] else tables.DASH
         rows.append((str(value), *cells, price, number(len(tried.seeds)), _VERDICTS[tried.met]))
-    limits = "; ".join(str(o) for o in objectives)
+    limits = "; ".join(str(o) for o in found.objectives)
     return Table("Tried", head, rows, f"Means over seeds, ± half of the interval; limits: {limits}")
 
 
@@ -90,10 +95,10 @@ def _cell(span: Any) -> str:
     return number(span.estimate) + (f" ± {number(half)}" if half is not None else "")
 
 
-def figure(found: Fewest, objectives: Sequence[Objective]) -> figures.Figure:
+def figure(found: Fewest) -> figures.Figure:
     """Every objective's figure as a share of its limit, with intervals, against the value."""
     data = []
-    for k, objective in enumerate(objectives):
+    for k, objective in enumerate(found.objectives):
         shown = [
             (value, share)
             for value, tried in sorted(found.tried.items())
@@ -147,7 +152,7 @@ def _shares(span: Any, objective: Objective) -> tuple[float, float, float] | Non
     return shares[0], min(shares[1:]), max(shares[1:])
 
 
-def page(found: Fewest, objectives: Sequence[Objective], confidence: float) -> html.Page:
+def page(found: Fewest) -> html.Page:
     cards = [] if found.value is None else [
         (str(found.value), f"fewest {found.path.rpartition('.')[2]}"),
         (number(found.usd[found.value]), "USD an hour"),
@@ -155,18 +160,18 @@ def page(found: Fewest, objectives: Sequence[Objective], confidence: float) -> h
     ]  # fmt: skip
     section = html.Section(
         "",
-        "\n".join(sentences(found, objectives, confidence)),
+        "\n".join(sentences(found)),
         cards,
-        [table(found, objectives)],
-        [(f"Objectives against {found.path}", figure(found, objectives), True)],
+        [table(found)],
+        [(f"Objectives against {found.path}", figure(found), True)],
     )
     lead = f"{found.scenario.name}: the least {found.path} with which every objective holds."
     return html.Page(f"Fewest {found.path}", lead, [section], [("Scenario", found.scenario.to_yaml())])
 
 
-def write(found: Fewest, objectives: Sequence[Objective], confidence: float, folder: Path) -> Path:
+def write(found: Fewest, folder: Path) -> Path:
     """Writes fewest.html and fewest.json into a folder; other files in it stay."""
     folder.mkdir(parents=True, exist_ok=True)
-    text = dumps(to_dict(found, objectives, confidence)) + "\n"
+    text = dumps(to_dict(found)) + "\n"
     (folder / "fewest.json").write_text(text, encoding="utf-8")
-    return html.write(page(found, objectives, confidence), folder / "fewest.html")
+    return html.write(page(found), folder / "fewest.html")

@@ -11,14 +11,14 @@ from studies.capacity.space import Space
 if TYPE_CHECKING:
     from studies.capacity.cheapest import Judged, Search
 
-DRAWS = 20
-"""Draws a trial, at most: what was drawn before is no trial."""
+DRAWS = 10
+"""Draws a trial, at most: what was drawn before, cannot be or is known to be dearer is no trial."""
 OUT = 1e12
 """USD that count for a configuration that will not do, and more the farther it is from its limits: only the order matters."""
 
 
 def choose(space: Space, search: Search, trials: int) -> None:
-    """Looks at so many different configurations, or at all if there are fewer. The same seed of the scenario chooses the same.
+    """Runs so many different configurations, or all if there are fewer. The same seed of the scenario chooses the same.
 
     Raises:
         InputError: Optuna is not installed.
@@ -26,9 +26,8 @@ def choose(space: Space, search: Search, trials: int) -> None:
     optuna = _optuna()
     dimensions = space.dimensions()
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=space.scenario.seed))
-    seen: set[int] = set()
     for _ in range(DRAWS * trials):
-        if len(seen) >= min(trials, space.size):
+        if search.run >= trials or len(search.known) == space.size:
             return
         trial = study.ask()
         choices = [
@@ -37,8 +36,8 @@ def choose(space: Space, search: Search, trials: int) -> None:
             else trial.suggest_categorical(d.name, list(range(d.size)))
             for d in dimensions
         ]
-        judged = search.look(space.at(choices))
-        seen.add(judged.candidate.point.index)
+        known = search.known.get(space.index(choices))
+        judged = search.look(space.at(choices)) if known is None else known
         study.tell(trial, _value(judged))
 
 

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any
 import scenarios
 from scenarios.errors import InputError
 from scenarios.load import Override
+from scenarios.objectives import Objective
 from scenarios.schema import Scenario
+from studies.capacity.judging import Judge
 from studies.capacity.space import usd_per_hour
 
 if TYPE_CHECKING:
     from studies.capacity.attainment import Attainment
     from studies.run import Progress
-
-Judge = Callable[[Scenario], "Attainment"]
-"""Whether a scenario meets the objectives asked for, at the confidence asked for."""
 
 MOST = 1024
 """Values above which the search gives up."""
@@ -39,6 +38,8 @@ class Fewest:
 
     path: str
     scenario: Scenario
+    objectives: tuple[Objective, ...]
+    confidence: float
     value: int | None = None
     decided: int | None = None
     why: str = ""
@@ -63,7 +64,7 @@ class Fewest:
 
 class _Search:
     def __init__(self, scenario: Scenario, path: str, judge: Judge, most: int, progress: Progress | None) -> None:
-        self.found = Fewest(path, scenario)
+        self.found = Fewest(path, scenario, judge.objectives, judge.confidence)
         self.judge, self.most, self.progress = judge, most, progress
 
     def possible(self, value: int) -> bool:

@@ -97,15 +97,18 @@ class Space:
                 found.append(Dimension(", ".join(group.names), group.size(), False, group))
         return found
 
+    def index(self, choices: Sequence[int]) -> int:
+        """The place, among all, of the configuration of a choice in every dimension."""
+        index = 0
+        for dimension, choice in zip(self.dimensions(), choices, strict=True):
+            index = index * dimension.size + choice
+        return index
+
     def at(self, choices: Sequence[int]) -> Candidate:
         """The configuration of a choice in every dimension."""
-        dimensions = self.dimensions()
-        index = 0
-        for dimension, choice in zip(dimensions, choices, strict=True):
-            index = index * dimension.size + choice
-        picked = [dimension.chosen(choice) for dimension, choice in zip(dimensions, choices, strict=True)]
+        picked = [dimension.chosen(choice) for dimension, choice in zip(self.dimensions(), choices, strict=True)]
         (point,) = study_axes.points(picked)
-        return self.candidate(replace(point, index=index))
+        return self.candidate(replace(point, index=self.index(choices)))
 
     def candidates(self) -> Iterator[Candidate]:
         """All configurations, in the study's order."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import scenarios
+from scenarios.objectives import Objective, parse_objective
 from scenarios.schema import Scenario
 from serving.economics import HOURS_PER_MONTH
 from studies.capacity.space import usd_per_hour
@@ -33,9 +34,13 @@ class KnowingJudge:
     worst: Callable[[Scenario], float]
     unsure: float = 0.0
     enough: int = 10
+    open_within: float = 0.0
+    """Of the limit: never decided."""
     unlucky: bool = False
     """Own seeds are kinder than fresh ones."""
     asked: list[Scenario] = field(default_factory=list)
+    objectives: tuple[Objective, ...] = (parse_objective("ttft_p99 <= 500ms"),)
+    confidence: float = 0.95
 
     def __call__(self, scenario: Scenario, most: int | None = None) -> Known:
         self.asked.append(scenario)
@@ -43,6 +48,8 @@ class KnowingJudge:
         seeds = tuple(range(scenario.seed, scenario.seed + (most or self.enough)))
         met: bool | None = ratio <= 1
         if abs(ratio - 1) < self.unsure and len(seeds) < self.enough:
+            met = None
+        if abs(ratio - 1) < self.open_within:
             met = None
         if self.unlucky and scenario.seed > 1000:
             met = False

@@ -18,7 +18,7 @@ def worst(scenario):
 
 
 def search(judge, axes=AXES, **more):
-    return cheapest(space({"axes": axes}, azure(), "space.yaml"), (), judge, **more)
+    return cheapest(space({"axes": axes}, azure(), "space.yaml"), judge, **more)
 
 
 def test_the_cheapest_that_meets_the_objectives_wins():
@@ -141,28 +141,32 @@ def test_what_cannot_be_searched_is_refused(axes, more, message):
     assert message.replace("700", "699") in str(error.value)
 
 
-def optuna_finds(seed, trials=40):
-    axes = {
-        "hardware": ["H100", "H200", "L40S"],
-        "replicas": list(range(1, 25)),
-        "engine.max_num_seqs": [16, 32, 64, 128],
-    }
+LARGER = {
+    "hardware": ["H100", "H200", "L40S"],
+    "replicas": list(range(1, 13)),
+    "engine.max_num_seqs": [16, 32, 64, 128],
+}
 
-    def bent(scenario):
-        return worst(scenario) * (1 + abs(scenario.engine.max_num_seqs - 64) / 64)
 
-    base = azure(f"seed={seed}")
+def bent(scenario):
+    """As `worst`, and 64 sequences are best."""
+    return worst(scenario) * (1 + abs(scenario.engine.max_num_seqs - 64) / 64)
+
+
+def optuna_finds(seed, trials=30):
     judge = KnowingJudge(bent)
-    return cheapest(space({"axes": axes}, base), (), judge, trials=trials), judge, bent, axes
+    return cheapest(space({"axes": LARGER}, azure(f"seed={seed}")), judge, trials=trials), judge
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_optuna_finds_what_trying_all_finds(seed):
-    found, judge, bent, axes = optuna_finds(seed, trials=60)
-    whole = cheapest(found.space, (), KnowingJudge(bent))
-    assert found.best.usd <= 1.15 * whole.best.usd
-    assert len(judge.asked) < 70 < found.space.size == 288
-    assert len(found.judged) <= 60 + 1
+def test_optuna_finds_what_trying_all_finds_with_fewer_runs(seed):
+    found, judge = optuna_finds(seed)
+    whole = cheapest(space({"axes": LARGER}, azure()), KnowingJudge(bent))
+    assert found.space.size == 144
+    # The second best is 7 % dearer.
+    assert found.best.usd <= 1.07 * whole.best.usd
+    assert len({(s.hardware.name, s.replicas, s.engine.max_num_seqs) for s in judge.asked}) <= 30
+    assert len(whole.judged) - len(whole.of("dearer")) > 50
 
 
 def test_optuna_chooses_the_same_under_the_same_seed():
@@ -174,7 +178,7 @@ def test_optuna_chooses_the_same_under_the_same_seed():
 
 
 def test_optuna_looks_at_all_of_a_small_space():
-    found = cheapest(space({"axes": {"replicas": [1, 2, 3, 4]}}, azure()), (), KnowingJudge(worst), trials=50)
+    found = cheapest(space({"axes": {"replicas": [1, 2, 3, 4]}}, azure()), KnowingJudge(worst), trials=50)
     assert len(found.judged) == 4
     assert found.best.candidate.point.values == {"replicas": 3}
 

@@ -38,9 +38,8 @@ def test_nothing_is_judged_twice():
 
 
 def test_what_is_not_decided_below_the_answer_widens_the_interval():
-    judge = KnowingJudge(lambda scenario: 8 / scenario.replicas, unsure=0.25, enough=99)
-    judge_ = lambda scenario: judge(scenario, most=5)  # noqa: E731
-    found = fewest(azure(), "replicas", judge_)
+    judge = KnowingJudge(lambda scenario: 8 / scenario.replicas, open_within=0.25)
+    found = fewest(azure(), "replicas", judge)
     # 7 to 10 replicas are within a quarter of the limit, above or below.
     assert found.interval == (7, 11)
 
