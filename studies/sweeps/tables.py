@@ -42,7 +42,7 @@ def value(found: Any) -> str:
     if isinstance(found, int):
         return str(found) if abs(found) < 10_000 else f"{found:,}"
     if isinstance(found, float):
-        return f"{found:.4g}"
+        return f"{found:.4g}" if abs(found) < 10_000 else f"{found:,.0f}"
     text = found if isinstance(found, str) else json.dumps(found, default=str)
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
@@ -61,10 +61,14 @@ def where(outcome: Outcome) -> str:
     return ", ".join(f"{names[axis]} {value(v)}" for axis, v in outcome.point.values.items()) or "the only point"
 
 
-def points(sweep: Sweep, metrics: Sequence[str] | None = None, most: int = SHOWN) -> Table:
-    """A row a point: its axes, figures with intervals, and what its queue waits for. Of more than `most` the best by the first metric."""
+def points(sweep: Sweep, metrics: Sequence[str] | None = None, most: int = SHOWN, best: int = BEST) -> Table:
+    """A row a point: its axes, figures with intervals, and what its queue waits for. Of more than `most` the `best` by the first
+    metric."""
     keys, found = sweep.metrics(metrics), sweep.points(metrics)
-    chosen = found if len(found) <= most else _ranked(found, keys[0])[: min(BEST, most)] if keys else found[:most]
+    chosen = found
+    if keys and (len(found) > most or any(group.random is not None for group in sweep.study.axes)):
+        chosen = _ranked(found, keys[0])  # points that were drawn have no order of their own
+    chosen = chosen if len(found) <= most else chosen[:best]
     names = short_names(sweep.study.axis_names)
     waits = any(outcome.causes for outcome in chosen)
     head = (*names.values(), *(tables.label(key) for key in keys), *(("queue waits for",) if waits else ()))
