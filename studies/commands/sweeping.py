@@ -123,10 +123,20 @@ def _dry(planned: Plan, folder: Path, allow_bad: bool, as_json: bool) -> None:
     terminal.show_tables([Table(f"{planned.study.name} into {folder}", ("", "count"), rows, note)])
 
 
-def _show(done: Sweep, metric: list[str] | None, as_json: bool) -> None:
-    from studies.sweeps import tables
+def report(folder: Path, as_json: bool) -> None:
+    """Shows a sweep of a folder, and writes its page again."""
+    from studies.sweeps.results import load_sweep
 
-    terminal.say(f"wrote {done.folder}")
+    done = load_sweep(folder)
+    if done.missing:
+        terminal.say(f"{folder}: {done.missing:,} cells were not run; the sweep's command goes on with them")
+    _show(done, None, as_json)
+
+
+def _show(done: Sweep, metric: list[str] | None, as_json: bool) -> None:
+    from studies.sweeps import page, tables
+
+    terminal.say(f"wrote {page.write(done, metrics=metric)}")
     if done.failed:
         terminal.say(f"{done.failed:,} of {len(done.rows):,} cells failed; why stands in their rows, column error")
     if as_json:
