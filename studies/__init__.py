@@ -17,13 +17,28 @@ if TYPE_CHECKING:
     from studies.run import execute, simulate
     from studies.sweeps.results import load_sweep
     from studies.sweeps.run import sweep
+    from studies.uncertainty.decision import decide
     from studies.validation import validate
 
-__all__ = ["Run", "compare", "execute", "figures", "load", "load_sweep", "perfetto", "save", "simulate", "sweep", "validate"]
+__all__ = [
+    "Run",
+    "compare",
+    "decide",
+    "execute",
+    "figures",
+    "load",
+    "load_sweep",
+    "perfetto",
+    "save",
+    "simulate",
+    "sweep",
+    "validate",
+]
 
 _HOMES = {
     "Run": "results",
     "compare": "comparison",
+    "decide": "uncertainty.decision",
     "execute": "run",
     "load": "results",
     "load_sweep": "sweeps.results",

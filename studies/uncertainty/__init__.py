@@ -1,0 +1,1 @@
+"""How sure a decision between two scenarios is, given what their calibration does not know."""

@@ -1,0 +1,137 @@
+"""A decision as a folder: a page, the document, and a table of its worlds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from studies import html, tables
+from studies.figures import BLUE, GRID, INK, RED, Figure, axis, layout, numbers
+from studies.strict_json import dumps
+from studies.tables import Table
+from studies.uncertainty import words
+from studies.uncertainty.decision import Decision
+
+_BINS = 30
+
+
+def write(found: Decision, folder: Path) -> Path:
+    """Writes decide.html, decide.json and worlds.parquet into a folder; other files in it stay. The page's path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "decide.json").write_text(dumps(found.to_dict()) + "\n", encoding="utf-8")
+    _write_worlds(found, folder / "worlds.parquet")
+    drawn = [("How the two differ", differences(found), True)] if found.same() < 1 and len(found.worlds) > 1 else []
+    if (bars := shares(found)) is not None:
+        drawn.append(("What the spread comes from", bars, True))
+    sections = [html.Section("", "\n".join(words.sentences(found)), (), [words.world_table(found)], drawn)]
+    if more := [table for table in (words.influence_table(found), words.unstated_table(found)) if table is not None]:
+        sections.append(html.Section("What is known of the inputs", tables=more))
+    title = f"{found.names[0]} or {found.names[1]}?"
+    lead = f"{tables.label(found.metric)}, {found.better} is better. Each world has values of its own for what the calibration does not know."
+    return html.write(html.Page(title, lead, sections), folder / "decide.html")
+
+
+def all_tables(found: Decision) -> list[Table]:
+    """What the terminal shows."""
+    asked = (words.world_table(found), words.influence_table(found), words.unstated_table(found))
+    return [table for table in asked if table is not None]
+
+
+def differences(found: Decision) -> Figure:
+    """Histogram of what the first has more than the second: in the colour of the one that is better there."""
+    a, b = found.defined.T
+    values = (a / b - 1) * 100 if found.ratios else a - b
+    low, high = np.percentile(values, [0.5, 99.5]).tolist()
+    edges = _edges(min(low, 0.0), max(high, 0.0))
+    shown = np.clip(values, edges[0], edges[-1])
+    counts, _ = np.histogram(shown, edges)
+    middle = (edges[:-1] + edges[1:]) / 2
+    first_is_better = middle < 0 if found.better == "lower" else middle > 0
+    data = []
+    for which, name, colour in ((first_is_better, found.names[0], BLUE), (~first_is_better, found.names[1], RED)):
+        data.append(
+            {
+                "type": "bar",
+                "name": f"{name} is better",
+                "x": numbers(middle[which]),
+                "y": counts[which].tolist(),
+                "width": float(f"{edges[1] - edges[0]:.5g}"),
+                "marker": {"color": colour, "line": {"color": "white", "width": 1}},
+                "hovertemplate": "%{y} worlds<extra></extra>",
+            }
+        )
+    unit = " (%)" if found.ratios else ""
+    title = f"{tables.label(found.metric)} of {found.names[0]} against {found.names[1]}{unit}"
+    zero = {"type": "line", "x0": 0, "x1": 0, "y0": 0, "y1": 1, "yref": "paper", "line": {"color": INK, "width": 1}}
+    figure = layout(320, xaxis=axis(title), yaxis=axis("Worlds", rangemode="tozero"), shapes=[zero], barmode="overlay")
+    return {"data": data, "layout": figure}
+
+
+def _edges(low: float, high: float) -> np.ndarray:
+    """Of equal bins, one of them beginning at 0."""
+    width = (high - low) / _BINS or 1.0
+    return np.arange(np.floor(low / width), np.ceil(high / width) + 1) * width
+
+
+def shares(found: Decision) -> Figure | None:
+    """A bar an input: its part of the spread, with its interval; None where nothing is uncertain."""
+    known = found.influences
+    if not known.ranked:
+        return None
+    rows = [(one.group, one.share, one.seen) for one in known.ranked][::-1]
+    names, parts = [name for name, _, _ in rows], [(share.estimate or 0.0) * 100 for _, share, _ in rows]
+    above = [((share.high or 0.0) - (share.estimate or 0.0)) * 100 for _, share, _ in rows]
+    below = [((share.estimate or 0.0) - (share.low or 0.0)) * 100 for _, share, _ in rows]
+    colours = [BLUE if seen else "#b8c4cc" for _, _, seen in rows]
+    others = [("together, and what no curve follows", known.rest)]
+    if known.requests is not None:
+        others.append(("draw of requests", known.requests))
+    names = [name for name, _ in others] + names
+    parts = [part * 100 for _, part in others] + parts
+    above, below = [0.0] * len(others) + above, [0.0] * len(others) + below
+    colours = ["#8a94a0"] * len(others) + colours
+    bars = {
+        "type": "bar",
+        "orientation": "h",
+        "y": names,
+        "x": numbers(np.array(parts)),
+        "marker": {"color": colours},
+        "error_x": {
+            "type": "data",
+            "symmetric": False,
+            "array": numbers(np.array(above)),
+            "arrayminus": numbers(np.array(below)),
+            "color": INK,
+            "thickness": 1,
+        },
+        "hovertemplate": "%{y}: %{x:.1f} %<extra></extra>",
+    }
+    figure = layout(
+        90 + 30 * len(names),
+        xaxis=axis("Share of the spread (%)", rangemode="tozero", gridcolor=GRID),
+        yaxis=axis("", ticks="", ticklabelstandoff=6),
+        showlegend=False,
+        bargap=0.35,
+    )
+    return {"data": [bars], "layout": figure}
+
+
+def _write_worlds(found: Decision, path: Path) -> None:
+    """A row a world: its seed, the value of every input, and both figures."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    values = [found.worlds.values(k) for k in range(len(found.worlds))]
+    columns: dict[str, pa.Array] = {
+        "world": pa.array(range(len(values)), pa.int64()),
+        "seed": pa.array(found.worlds.seeds, pa.int64()),
+    }
+    for one in found.inputs.drawn:
+        columns[one.key] = pa.array([row[one.key] for row in values], pa.float64())
+    for k, name in enumerate(("first", "second")):
+        figures = [v if np.isfinite(v) else None for v in found.values[:, k].tolist()]
+        columns[f"{name}.{found.metric}"] = pa.array(figures, pa.float64())
+    part = path.with_name(f".{path.name}.part")
+    pq.write_table(pa.table(columns), part)
+    part.replace(path)
