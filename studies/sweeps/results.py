@@ -69,6 +69,7 @@ class Sweep:
     """A study and its rows, in order of point and seed.
 
     folder: where it is kept; None of one that is not. run, skipped: cells that were simulated, and that were there, when it was made.
+    called: name of the study, where its file has another one by now.
     """
 
     study: Study
@@ -76,6 +77,12 @@ class Sweep:
     folder: Path | None = None
     run: int = 0
     skipped: int = 0
+    called: str = ""
+
+    @property
+    def name(self) -> str:
+        """The study's."""
+        return self.called or self.study.name
 
     @property
     def missing(self) -> int:
@@ -153,7 +160,7 @@ class Sweep:
 
     def to_dict(self, metrics: Sequence[str] | None = None, confidence: float = CONFIDENCE) -> dict[str, Any]:
         return {
-            "study": self.study.name,
+            "study": self.name,
             **self.counts(),
             "folder": None if self.folder is None else str(self.folder),
             "points": [outcome.to_dict() for outcome in self.points(metrics, confidence)],
@@ -210,7 +217,7 @@ def load_sweep(folder: Path | str) -> Sweep:
             (row for row in found if row["point"] < len(points) and _is_at(row, points[row["point"]])),
             key=lambda row: (row["point"], row["seed"]),
         )
-    return Sweep(study, tuple(rows), kept.path, 0, len(rows))
+    return Sweep(study, tuple(rows), kept.path, 0, len(rows), kept.name())
 
 
 def is_sweep(folder: Path) -> bool:

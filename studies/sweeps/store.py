@@ -102,7 +102,7 @@ class Folder:
             self.table_file.unlink(missing_ok=True)
             (self.path / "sweep.html").unlink(missing_ok=True)
         self._write("study.yaml", asked.to_yaml().encode())
-        self._write("sweep.json", (dumps(identity(asked)) + "\n").encode())
+        self._write("sweep.json", (dumps({"name": asked.name} | identity(asked)) + "\n").encode())
 
     def changes(self, asked: Study) -> list[str]:
         """What a study has that the one of this folder has not, a sentence each; none where the folder is new.
@@ -121,7 +121,15 @@ class Folder:
             raise InputError(
                 f"{file}: cannot be read: {error}. Remove it: cells that belong to the study are kept"
             ) from None
+        before.pop("name", None)
         return differences(before, json.loads(dumps(identity(asked))))
+
+    def name(self) -> str:
+        """What the study was called when it was read from its own file."""
+        try:
+            return str(json.loads((self.path / "sweep.json").read_text(encoding="utf-8"))["name"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return self.path.resolve().name
 
     def study(self) -> Study:
         """The study of this folder; what it is based on need not be there.

@@ -81,8 +81,8 @@ def points(sweep: Sweep, metrics: Sequence[str] | None = None, most: int = SHOWN
         for outcome in chosen
     ]
     if not names:
-        head, rows = ("", *head), [(sweep.study.name, *row) for row in rows]
-    title = f"{len(found):,} points" if len(found) > 1 else "1 point"
+        head, rows = ("", *head), [(sweep.name, *row) for row in rows]
+    title = "1 point" if len(found) == 1 else f"{len(found):,} points"
     if len(chosen) < len(found):
         title = (
             f"Best {len(chosen)} of {title} by {tables.label(keys[0])}" if keys else f"First {len(chosen)} of {title}"
@@ -145,6 +145,8 @@ def failures(sweep: Sweep, most: int = 20) -> Table:
 
 def every(sweep: Sweep, metrics: Sequence[str] | None = None, width: int = 120) -> list[Table]:
     """What the terminal shows."""
+    if not sweep.rows:
+        return []
     found = folded(points(sweep, metrics), len(sweep.study.axis_names), width)
     top = best(sweep, metrics)
     return [*found, *([top] if top.rows else []), *([failures(sweep)] if sweep.failed else [])]
