@@ -63,14 +63,19 @@ class Judged:
         """Mean over seeds of what is to be least."""
         return intervals.mean(list(self.costs.values()), confidence)
 
-    def figure(self, key: str) -> float | None:
-        """Mean over seeds of an objective's figure (as text) or of an exported one; None where a run has none."""
+    def interval(self, key: str, confidence: float = intervals.CONFIDENCE) -> Interval | None:
+        """Mean over seeds of an objective's figure (as text) or of an exported one; None of what was not run."""
         if self.attainment is None:
             return None
         objective = self.attainment.intervals.get(key)
         if objective is not None:
-            return objective.estimate
-        return intervals.mean([row.get(key) for row in self.attainment.rows]).estimate
+            return objective
+        return intervals.mean([row.get(key) for row in self.attainment.rows], confidence)
+
+    def figure(self, key: str) -> float | None:
+        """The estimate of `interval`; None without."""
+        found = self.interval(key)
+        return None if found is None else found.estimate
 
     @property
     def rank(self) -> tuple[float, float, int]:

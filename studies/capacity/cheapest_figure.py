@@ -67,7 +67,7 @@ def figure(found: Cheapest) -> figures.Figure:
         "layout": figures.layout(
             400,
             xaxis=figures.axis(unit(found), rangemode="tozero"),
-            yaxis=figures.axis(label, type="log"),
+            yaxis=figures.axis(label, type="log", dtick=1),
         ),
     }
     best = found.best
@@ -84,10 +84,22 @@ def figure(found: Cheapest) -> figures.Figure:
                 "ax": 40,
                 "ay": -36,
                 "xanchor": "left",
+                "bgcolor": "rgba(255,255,255,0.85)",
             }
         ]
     limit = next((o.limit * 1e3 for o in found.objectives if str(o) == key), None)
     if limit is not None:
+        drawn["layout"].setdefault("annotations", []).append(
+            {
+                "x": 0,
+                "xref": "paper",
+                "xanchor": "left",
+                "y": math.log10(limit),
+                "yanchor": "bottom",
+                "text": key,
+                "showarrow": False,
+            }
+        )
         line = {"color": figures.INK, "dash": "dash", "width": 1}
         drawn["layout"]["shapes"] = [
             {"type": "line", "x0": 0, "x1": 1, "xref": "paper", "y0": limit, "y1": limit, "line": line}

@@ -8,6 +8,7 @@ from typing import Any
 from studies import html, tables
 from studies.capacity.cheapest import PER_HOUR, Cheapest, Judged, pareto
 from studies.capacity.cheapest_figure import figure, tail, tail_label, unit
+from studies.statistics.intervals import Interval
 from studies.strict_json import dumps
 from studies.tables import Table, number, percent
 
@@ -164,7 +165,7 @@ def found_tables(found: Cheapest, shown: int | None = SHOWN) -> list[Table]:
                 number(j.candidate.usd_per_hour),
                 *([] if by_hour else [number(None if j.usd == float("inf") else j.usd)]),
                 of_limit(j.headroom),
-                number(j.figure(key)),
+                estimate(j.interval(key, found.confidence)),
                 _SAID.get(j.outcome, j.outcome),
             )
         )
@@ -180,6 +181,13 @@ def found_tables(found: Cheapest, shown: int | None = SHOWN) -> list[Table]:
             )
         )
     return found_
+
+
+def estimate(span: Interval | None) -> str:
+    """A mean and half of its interval: `127 ± 6`; a dash where there is none."""
+    if span is None or span.estimate is None:
+        return tables.DASH
+    return number(span.estimate) + ("" if span.half_width is None else f" ± {number(span.half_width, 2)}")
 
 
 def last(axis: str) -> str:

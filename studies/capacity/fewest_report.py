@@ -7,9 +7,10 @@ from typing import Any
 
 from scenarios.objectives import Objective
 from studies import figures, html, tables
+from studies.capacity.cheapest_report import estimate, of_limit
 from studies.capacity.replicas import Fewest
 from studies.strict_json import dumps
-from studies.tables import Table, number, percent
+from studies.tables import Table, number
 
 FILES = ("fewest.html", "fewest.json")
 _VERDICTS = {True: "yes", False: "no", None: "open"}
@@ -51,7 +52,7 @@ def sentences(found: Fewest) -> list[str]:
     low, value = found.interval
     tried = found.tried[value]
     sure = f"at {found.confidence:.0%} confidence" if not tried.alike else "in the one run that its seeds give"
-    said = [f"Fewest {name}: {value}. It keeps {asked} {sure}, the worst at {percent(tried.worst)} of its limit."]
+    said = [f"Fewest {name}: {value}. It keeps {asked} {sure}, the worst at {of_limit(tried.worst)} of its limit."]
     if low < value:
         between = [k for k in found.tried if low <= k < value]
         reason = found.tried[max(between)].why if between else ""
@@ -81,18 +82,11 @@ def table(found: Fewest) -> Table:
     )
     rows = []
     for value, tried in sorted(found.tried.items()):
-        cells = [_cell(tried.intervals.get(str(o))) for o in found.objectives]
+        cells = [estimate(tried.intervals.get(str(o))) for o in found.objectives]
         price = number(found.usd[value]) if found.usd[value] else tables.DASH
         rows.append((str(value), *cells, price, number(len(tried.seeds)), _VERDICTS[tried.met]))
     limits = "; ".join(str(o) for o in found.objectives)
     return Table("Tried", head, rows, f"Means over seeds, ± half of the interval; limits: {limits}")
-
-
-def _cell(span: Any) -> str:
-    if span is None or span.estimate is None:
-        return tables.DASH
-    half = span.half_width
-    return number(span.estimate) + (f" ± {number(half)}" if half is not None else "")
 
 
 def figure(found: Fewest) -> figures.Figure:
@@ -156,7 +150,7 @@ def page(found: Fewest) -> html.Page:
     cards = [] if found.value is None else [
         (str(found.value), f"fewest {found.path.rpartition('.')[2]}"),
         (number(found.usd[found.value]), "USD an hour"),
-        (percent(found.tried[found.value].worst), "of the limit, the worst objective"),
+        (of_limit(found.tried[found.value].worst), "of the limit, the worst objective"),
     ]  # fmt: skip
     section = html.Section(
         "",

@@ -35,15 +35,18 @@ class BySimulation:
     confidence: float = CONFIDENCE
     requests: int | None = None
     processes: int | None = None
+    seeds: int | None = None
+    """At most; by default as many as `attain` takes."""
 
     def __call__(self, scenario: Scenario, most: int | None = None) -> Attainment:
         from studies.capacity.attainment import MOST, attain
 
+        limit = MOST if self.seeds is None else self.seeds
         return attain(
             scenario,
             self.objectives,
             self.confidence,
-            most=MOST if most is None else most,
+            most=limit if most is None else min(most, limit),
             requests=self.requests,
             processes=self.processes,
         )

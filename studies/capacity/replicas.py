@@ -155,7 +155,7 @@ def _first_that_does(search: _Search, start: int) -> int | None:
         value = search.next_up(2 * before)
         if value is None:
             refused = found.refused.get(2 * before)
-            found.why = refused or f"not even {before} will do, and at most {search.most} were to be tried (--at-most)"
+            found.why = refused or f"not even {before} will do, and at most {search.most} are tried"
             return None
         if search.met(value):
             return value
