@@ -15,12 +15,15 @@ import typer
 from studies import terminal
 from studies.commands import (
     ablation,
+    capacity,
     comparing,
+    deciding,
     explaining,
     fidelity,
     launches,
     measuring,
     profiles,
+    question,
     sweeping,
     tracing,
     validation,
@@ -166,6 +169,12 @@ app.command()(ablation.ablation)
 app.command()(sweeping.sweep)
 
 
+app.command()(question.question)
+
+
+app.command()(capacity.capacity)
+
+
 app.command()(measuring.quality)
 
 
@@ -185,6 +194,9 @@ app.command()(launches.from_sglang)
 
 
 app.command()(comparing.compare)
+
+
+app.command()(deciding.decide)
 
 
 @app.command()
@@ -252,12 +264,21 @@ def conformance(
 
 @app.command()
 def report(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The result folder of a run.")], as_json: Json = False
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The result folder of a run, or the folder of a sweep.")
+    ],
+    as_json: Json = False,
 ) -> None:
-    """Render a finished run again, here and as HTML."""
+    """Render a finished run again, here and as HTML.
+
+    Or a sweep: of one that was stopped, the cells that are finished."""
     from studies import report as reports
     from studies import results
+    from studies.sweeps.results import is_sweep
 
+    if is_sweep(directory):
+        sweeping.report(directory, as_json)
+        return
     loaded = results.load(directory)
     path = reports.write(loaded, directory)
     if as_json:

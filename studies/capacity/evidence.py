@@ -26,6 +26,8 @@ from studies.sweeps.cells import Row, figures
 
 STEADY = (0.2, 0.95)
 """Part of the openings (requests that follow no other) between whose arrivals a run counts: before it fills, after it drains."""
+CURVES, QUANTILES = ("ttft", "tpot", "e2el", "queue"), (50, 95, 99)
+"""Latencies, and their percentiles, of every run."""
 _TIMES = 400  # at which the requests in the system are counted
 _TAIL = 95.0  # percentile from which the sample must be able to hold it
 
@@ -37,7 +39,8 @@ class Evidence:
     """One run. All but `row` is of its steady part, or of the whole run where that has no steady part.
 
     Args:
-        row: figures of the whole run by key (`studies.sweeps.cells.figures`), and `binding.resource`. sentence: what binds it. cpu_seconds: that it
+        row: figures of the whole run by key (`studies.sweeps.cells.figures`), `binding.resource`, and of the steady part the
+            percentiles that it carries, as `steady.p95_ttft_ms`. sentence: what binds it. cpu_seconds: that it
             took.
         values: a figure an objective, as exported (milliseconds for latencies); None where no request has one.
         carried: how many times as many independent samples each figure has as it needs; below 1 the run does not carry it.
@@ -97,7 +100,7 @@ def read(run: Run, objectives: Sequence[Objective], *, steady: bool = True) -> E
     values, carried = zip(*(_figure(run, objective, order, steady) for objective in objectives), strict=True)
     times = np.linspace(*window, _TIMES)
     there = np.searchsorted(sent, times, side="right") - np.searchsorted(ended, times, side="right")
-    row = figures(run) | {"binding.resource": resource_of(run.info["binding"])}
+    row = figures(run) | {"binding.resource": resource_of(run.info["binding"])} | _quantiles(records, order, steady)
     growth = _growth(times, there, sent, window) if steady and not _waits_for_answers(run) else None
     said = str(run.info["binding"]["sentence"])
     return Evidence(row, values, carried, growth, _lost(records, order), float(there.mean()), len(sent), said)
@@ -145,6 +148,20 @@ def _figure(run: Run, objective: Objective, rows: NDArray[np.int64], steady: boo
     p = 50.0 if objective.percentile is None else objective.percentile
     figure = Sample(values, None).percentile(p)
     return figure * 1e3, _carried(values > figure, p, steady)
+
+
+def _quantiles(records: Records, rows: NDArray[np.int64], steady: bool) -> Row:
+    """Percentiles of every latency of a request, None of those that these requests do not carry."""
+    found: Row = {}
+    for metric in CURVES:
+        values = by_request(records, metric)[rows]
+        values = values[~np.isnan(values)]
+        sample = Sample(values, None)
+        for p in QUANTILES:
+            figure = sample.percentile(p) if len(values) else None
+            known = figure is not None and _carried(values > figure, p, steady) >= 1
+            found[f"steady.p{p}_{metric}_ms"] = figure * 1e3 if known and figure is not None else None
+    return found
 
 
 def _carried(beyond: NDArray[np.bool_], p: float, steady: bool) -> float:

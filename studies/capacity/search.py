@@ -12,7 +12,7 @@ from scenarios.errors import InputError
 from scenarios.objectives import Objective
 from scenarios.schema import Scenario
 from studies.capacity import objectives as asked_for
-from studies.capacity.attainment import MOST, Attainment, attain
+from studies.capacity.attainment import FIRST, MOST, Attainment, attain, first_length
 from studies.capacity.load import Load, load_of
 from studies.run import loaded
 from studies.statistics.intervals import CONFIDENCE
@@ -38,6 +38,7 @@ class Capacity:
 
     load: the highest that was found to meet every objective; None where there is none, and `why` then says so. interval: that load and
     the lowest above it that does not meet them, None where it was not found (`why`). tried: by load.
+    around: loads that were run for the curve only (`look_around`), each with few seeds.
     """
 
     over: Load
@@ -46,6 +47,7 @@ class Capacity:
     resolution: float
     tried: dict[float, Attainment] = field(default_factory=dict)
     why: str = ""
+    around: dict[float, Attainment] = field(default_factory=dict)
 
     @property
     def broken(self) -> float | None:
@@ -102,6 +104,26 @@ class Capacity:
             return True
         here, there = (self.tried[y].intervals[name].estimate for y in (x, below))
         return here is not None and (there is None or here > there)
+
+    def rounded(self, x: float) -> float:
+        """Four digits, or a whole number: what can be typed in again."""
+        return float(max(1, round(x))) if self.over.integer else float(f"{x:.4g}")
+
+    @property
+    def curve(self) -> dict[float, Attainment]:
+        """All loads that were run, from low to high."""
+        return dict(sorted((self.tried | self.around).items()))
+
+    @property
+    def knee(self) -> float | None:
+        """The load with most throughput for its latency: where their ratio, the power of a queue (Kleinrock 1979), is highest."""
+        power = {
+            x: done / taken
+            for x, found in self.curve.items()
+            if (done := found.interval("request_throughput").estimate) is not None
+            and (taken := found.interval("mean_e2el_ms").estimate)
+        }
+        return max(power, key=lambda x: power[x], default=None)
 
     @property
     def binding(self) -> dict[str, str] | None:
@@ -172,13 +194,40 @@ def capacity(
     return found
 
 
+PARTS = (0.2, 0.4, 0.6, 0.75, 0.88, 0.95, 1.05, 1.15, 1.3)
+"""Loads of a curve, as parts of the answer."""
+APART = 1.04
+"""Ratio of two loads below which a curve does not need both."""
+
+
+def look_around(
+    found: Capacity, *, requests: int | None = None, processes: int | None = None, progress: Progress | None = None
+) -> None:
+    """Runs more loads with few seeds each, for curves of latency and throughput on both sides of the answer."""
+    middle = found.load or found.broken
+    if middle is None:
+        return
+    longest = max(each.requests for each in found.tried.values())
+    for i, part in enumerate(PARTS):
+        x = found.rounded(part * middle)
+        if any(max(x, y) < APART * min(x, y) for y in (*found.tried, *found.around)):
+            continue
+        if progress is not None:
+            progress(f"curve: {found.over.said(x)}", i / len(PARTS))
+        asked = found.over.at(x)
+        length = requests if requests is not None else min(longest, 2 * first_length(asked, found.objectives))
+        found.around[x] = attain(
+            asked, found.objectives, found.confidence, most=FIRST, processes=processes, requests=length, longest=length
+        )
+
+
 class _Search:
     def __init__(self, found: Capacity, judge: Callable[[Scenario], Attainment], progress: Progress | None) -> None:
         self.found, self.judge, self.progress = found, judge, progress
 
     def run(self) -> None:
         found = self.found
-        start = self.rounded(found.over.start)
+        start = self.found.rounded(found.over.start)
         self.look(start)
         if not self.above(start) or not self.below(start):
             return
@@ -203,7 +252,7 @@ class _Search:
                 return True
             if self.nothing_changes(1) or found.tried[x].requests > LARGEST:
                 break
-            x = self.rounded(2 * x)
+            x = self.found.rounded(2 * x)
             self.look(x)
         if found.broken is not None:
             return True
@@ -222,7 +271,7 @@ class _Search:
         for _ in range(FARTHEST):
             if found.enough is not None:
                 return True
-            half = self.rounded(x / 2)
+            half = self.found.rounded(x / 2)
             if half == x or self.nothing_changes(-1):
                 break
             x = half
@@ -249,7 +298,7 @@ class _Search:
         assert high is not None
         unknown = found.open
         for a, b in ((low, unknown[0]), (unknown[-1], high)) if unknown else ((low, high),):
-            middle = self.rounded(math.sqrt(a * b))
+            middle = self.found.rounded(math.sqrt(a * b))
             if b > a * (1 + found.resolution) and a < middle < b:
                 return middle
         return None
@@ -264,10 +313,6 @@ class _Search:
             f"never met: the objectives contradict one another here. At {found.over.said(low)} {found.tried[low].why}; "
             f"at {found.over.said(high)} {found.tried[high].why}"
         )
-
-    def rounded(self, x: float) -> float:
-        """Four digits, or a whole number: what can be typed in again."""
-        return float(max(1, round(x))) if self.found.over.integer else float(f"{x:.4g}")
 
 
 def _alike(a: float | None, b: float | None) -> bool:

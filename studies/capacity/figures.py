@@ -1,0 +1,205 @@
+"""Figures of a capacity: latency, throughput and goodput against load. Pure functions to Plotly dictionaries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scenarios.objectives import LATENCIES
+from studies.capacity.evidence import QUANTILES
+from studies.capacity.search import Capacity
+from studies.figures import BLUE, GREEN, INK, LATENCY_AXES, ORANGE, RED, Figure, axis, layout
+from studies.statistics.intervals import Interval
+
+COLORS = dict(zip(QUANTILES, (BLUE, ORANGE, RED), strict=True))
+WASH = {
+    BLUE: "rgba(0,114,178,.16)",
+    ORANGE: "rgba(230,159,0,.18)",
+    RED: "rgba(213,94,0,.16)",
+    GREEN: "rgba(0,158,115,.16)",
+}
+FAR = 20.0
+"""Ratio of the largest to the smallest value from which an axis is logarithmic."""
+BEYOND = 1.6
+"""Times the lowest load that is too high, up to which a figure shows loads."""
+
+
+def latency(found: Capacity, metric: str) -> Figure:
+    """Percentiles of `ttft`, `tpot`, `e2el` or `queue` against load, with their intervals, the limits and the answer."""
+    title, unit, factor = LATENCY_AXES[metric]
+    loads, data, seen = _shown(found), [], []
+    limits = [o for o in found.objectives if o.statistic is not None and LATENCIES[o.metric] == metric]
+    for p in QUANTILES:
+        spans = {x: found.curve[x].interval(f"steady.p{p}_{metric}_ms") for x in loads}
+        known = {x: span for x, span in spans.items() if span.estimate is not None and not _partial(span)}
+        data += _banded(known, f"p{p}", COLORS[p], factor / 1e3)
+        seen += [span.estimate * factor / 1e3 for span in known.values() if span.estimate is not None]
+    seen = [value for value in seen if value > 0]
+    top = [o.limit * factor for o in limits]
+    log = bool(seen) and max(seen) > FAR * min(seen)
+    figure: Figure = {
+        "data": data,
+        "layout": layout(
+            360,
+            xaxis=_loads(found),
+            yaxis=axis(f"{title} ({unit})", **({"type": "log", "dtick": 1} if log else {"rangemode": "tozero"})),
+            shapes=_answer(found),
+        ),
+    }
+    figure["layout"]["shapes"] += [
+        {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": at, "y1": at, "line": {"color": INK, "dash": "dot"}}
+        for at in top
+    ]
+    figure["layout"]["annotations"] = [
+        {
+            "xref": "paper",
+            "x": 0,
+            "xanchor": "left",
+            "yanchor": "bottom",
+            "y": _place(at, log),
+            "text": str(objective),
+            "showarrow": False,
+            "font": {"size": 11},
+        }
+        for at, objective in zip(top, limits, strict=True)
+    ]
+    return figure
+
+
+def throughput(found: Capacity) -> Figure:
+    """Requests that end a second, and those that end within their promises, against load; the answer and the knee."""
+    loads = _shown(found)
+    data = []
+    for key, name, color in (
+        ("request_throughput", "ended", BLUE),
+        ("request_goodput", "ended within their promises", GREEN),
+    ):
+        spans = {x: found.curve[x].interval(key) for x in loads}
+        data += _banded({x: span for x, span in spans.items() if span.estimate is not None}, name, color, 1.0)
+    if found.over.unit == "requests/s":
+        top = max(loads)
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "name": "sent",
+                "x": [0, top],
+                "y": [0, top],
+                "line": {"color": "#777777", "dash": "dash", "width": 1},
+                "hoverinfo": "skip",
+            }
+        )
+    shapes = _answer(found)
+    notes: list[dict[str, Any]] = []
+    knee = found.knee
+    if knee is not None and knee in loads:
+        shapes.append(
+            {
+                "type": "line",
+                "x0": knee,
+                "x1": knee,
+                "yref": "paper",
+                "y0": 0,
+                "y1": 1,
+                "line": {"color": ORANGE, "dash": "dot"},
+            }
+        )
+        notes.append(
+            {
+                "x": knee,
+                "yref": "paper",
+                "y": 0.02,
+                "yanchor": "bottom",
+                "xanchor": "left",
+                "text": " knee",
+                "showarrow": False,
+            }
+        )
+    return {
+        "data": data,
+        "layout": layout(
+            360,
+            xaxis=_loads(found),
+            yaxis=axis("Requests a second", rangemode="tozero"),
+            shapes=shapes,
+            annotations=notes,
+        ),
+    }
+
+
+def _shown(found: Capacity) -> list[float]:
+    """Loads of a figure: far above the answer there is only overload."""
+    loads = list(found.curve)
+    end = found.broken
+    kept = [x for x in loads if end is None or x <= BEYOND * end]
+    return kept if len(kept) > 1 else loads
+
+
+def _partial(span: Interval) -> bool:
+    """Whether some replications have no value, so that the mean of the others is no mean."""
+    return span.low is None and "have no value" in span.refused
+
+
+def _banded(spans: dict[float, Interval], name: str, color: str, factor: float) -> list[dict[str, Any]]:
+    """A line with its band."""
+    if not spans:
+        return []
+    loads = list(spans)
+    middle = [_short(span.estimate, factor) for span in spans.values()]
+    low, high = (
+        [
+            _short(span.estimate if end is None else end, factor)
+            for span in spans.values()
+            for end in (getattr(span, side),)
+        ]
+        for side in ("low", "high")
+    )
+    band = {
+        "type": "scatter",
+        "mode": "lines",
+        "x": [*loads, *reversed(loads)],
+        "y": [*high, *reversed([max(value, 0.0) for value in low])],
+        "fill": "toself",
+        "fillcolor": WASH[color],
+        "line": {"width": 0},
+        "hoverinfo": "skip",
+        "showlegend": False,
+    }
+    line = {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": name,
+        "x": loads,
+        "y": middle,
+        "line": {"color": color, "width": 2},
+        "marker": {"size": 5},
+        "hovertemplate": f"{name} %{{y:.4g}} at %{{x:.4g}}<extra></extra>",
+    }
+    return [band, line]
+
+
+def _short(value: float | None, factor: float) -> float:
+    return float(f"{(value or 0.0) * factor:.5g}")
+
+
+def _loads(found: Capacity) -> dict[str, Any]:
+    unit = f" ({found.over.unit})" if found.over.unit else ""
+    return axis(f"{found.over.path}{unit}", rangemode="tozero")
+
+
+def _answer(found: Capacity) -> list[dict[str, Any]]:
+    """The interval as a band; where only one end is known, a line."""
+    low, high = found.interval
+    ends = [end for end in (low, high) if end is not None]
+    if not ends:
+        return []
+    place = {"yref": "paper", "y0": 0, "y1": 1, "x0": ends[0], "x1": ends[-1]}
+    return [
+        {"type": "rect", "fillcolor": GREEN, "opacity": 0.3, "layer": "below", "line": {"color": GREEN, "width": 1.5}}
+        | place
+    ]
+
+
+def _place(value: float, log: bool) -> float:
+    from math import log10
+
+    return log10(value) if log else value
