@@ -6,6 +6,7 @@ import platform
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -354,11 +355,16 @@ def _figures(
 
 
 def versions() -> dict[str, str]:
+    return {"servetwin": _own_version(), "python": platform.python_version(), "numpy": np.__version__}
+
+
+@cache
+def _own_version() -> str:
+    """Looked up once: a sweep asks for every cell."""
     try:
-        own = metadata.version("servetwin")
+        return metadata.version("servetwin")
     except metadata.PackageNotFoundError:
-        own = "source tree"
-    return {"servetwin": own, "python": platform.python_version(), "numpy": np.__version__}
+        return "source tree"
 
 
 def _horizon_ns(scenario: Scenario) -> int | None:

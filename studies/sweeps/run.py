@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scenarios.errors import InputError
+from scenarios.schema import Scenario
 from studies import workers as processes
 from studies.sweeps import cells, study
 from studies.sweeps.cells import Cell, Row
@@ -73,13 +74,29 @@ def plan(asked: Study | Mapping[str, Any] | str | Path, overrides: Sequence[str]
     chosen = tuple(cells.cells(found))
     keys: list[str | None] = []
     refused = {}
-    for place, cell in enumerate(chosen):
-        try:
-            keys.append(cell.key_of(cell.scenario()))
-        except InputError as error:
+    for place, (cell, scenario) in enumerate(_scenarios(chosen)):
+        if isinstance(scenario, InputError):
             keys.append(None)
-            refused[place] = str(error)
+            refused[place] = str(scenario)
+        else:
+            keys.append(cell.key_of(scenario))
     return Plan(found, chosen, tuple(keys), refused)
+
+
+def _scenarios(chosen: Sequence[Cell]) -> Iterator[tuple[Cell, Scenario | InputError]]:
+    """Every cell with its scenario, or with why there is none. Those of one point differ by their seed only."""
+    last: Cell | None = None
+    found: Scenario | InputError = InputError("")
+    for cell in chosen:
+        if last is None or cell.point is not last.point:
+            try:
+                found = cell.scenario()
+            except InputError as error:
+                found = error
+        elif isinstance(found, Scenario):
+            found = found.model_copy(update={"seed": cell.seed})
+        last = cell
+        yield cell, found
 
 
 def sweep(

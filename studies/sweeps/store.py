@@ -10,6 +10,7 @@ table.parquet           all rows, by point and seed; there when every cell is
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,8 +33,11 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 1
 OURS = frozenset(["study.yaml", "sweep.json", "sweep.html", "table.parquet", "cells", "requests", ".lock"])
 CELL = b"servetwin.cell"
-"""Metadata of a cell's file: its key, so that a file of another cell is noticed."""
+CONTENT = b"servetwin.content"
+"""Metadata of a cell's file: its key and a hash of its row, so that a file of another cell or a damaged one is noticed."""
 MOST_CHANGES = 5
+_ONE_ROW = {"compression": "none", "use_dictionary": False, "write_statistics": False}
+"""How a row is written: what makes many of them small takes as long as writing this one."""
 
 
 @dataclass(frozen=True)
@@ -153,14 +157,17 @@ class Folder:
 
         file = self._cell(key)
         try:
-            found = pq.ParquetFile(file, page_checksum_verification=True).read(use_threads=False)
+            found = pq.ParquetFile(file).read(use_threads=False)
             rows: list[Row] = found.to_pylist()
         except FileNotFoundError:
             return None
         except (OSError, pa.ArrowException, ValueError):
             raise InputError(f"{file}: damaged") from None
-        if (found.schema.metadata or {}).get(CELL) != key.encode() or len(rows) != 1:
+        told = found.schema.metadata or {}
+        if told.get(CELL) != key.encode() or len(rows) != 1:
             raise InputError(f"{file}: not of this cell")
+        if told.get(CONTENT) != _hash(rows[0]):
+            raise InputError(f"{file}: damaged")
         return rows[0]
 
     def has(self, key: str) -> bool:
@@ -181,7 +188,8 @@ class Folder:
                 (self.path / "requests").mkdir(exist_ok=True)
             self._write_table(f"requests/{key}.parquet", requests)
         found = columns.table([row])
-        self._write_table(f"cells/{key}.parquet", found.replace_schema_metadata({CELL: key}))
+        told = {CELL: key.encode(), CONTENT: _hash(found.to_pylist()[0])}
+        self._write_table(f"cells/{key}.parquet", found.replace_schema_metadata(told), **_ONE_ROW)
 
     def finish(self, rows: Sequence[Row], asked: Study) -> None:
         """Writes the table of all rows."""
@@ -190,15 +198,18 @@ class Folder:
     def _cell(self, key: str) -> Path:
         return self.path / "cells" / f"{key}.parquet"
 
-    def _write_table(self, name: str, found: pa.Table) -> None:
+    def _write_table(self, name: str, found: pa.Table, **options: Any) -> None:
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
-        with _written(self.path), _whole(self.path / name) as part:
-            pq.write_table(found, part, compression="zstd", write_page_checksum=True)
+        packed = pa.BufferOutputStream()
+        with _written(self.path):
+            pq.write_table(found, packed, **(options or {"compression": "zstd"}))
+        self._write(name, packed.getvalue())
 
-    def _write(self, name: str, content: bytes) -> None:
-        with _written(self.path), _whole(self.path / name) as part:
-            part.write_bytes(content)
+    def _write(self, name: str, content: bytes | pa.Buffer) -> None:
+        with _written(self.path), _whole(self.path / name) as part, part.open("wb") as file:
+            file.write(content)
 
 
 def identity(asked: Study) -> dict[str, Any]:
@@ -230,6 +241,10 @@ def differences(before: Any, now: Any, path: str = "") -> list[str]:
 def _said(value: Any) -> str:
     text = "nothing" if value is None else json.dumps(value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _hash(row: Row) -> bytes:
+    return hashlib.sha256(json.dumps(row, sort_keys=True).encode()).hexdigest().encode()
 
 
 def _is_part(path: Path) -> bool:
