@@ -30,6 +30,23 @@ EFFICIENCIES = {
 }  # fmt: skip
 """Inputs of a roofline that are shares of the sheet, and their fields of it."""
 
+_CALLED = {
+    KV: "KV capacity",
+    HOST: "host time",
+    "linears": "cost of linear layers",
+    "dense": "cost of dense layers",
+    "output-head": "cost of the output head",
+    "prefill-attention": "cost of prefill attention",
+    "decode-attention": "cost of decode attention",
+    "mixed-attention": "cost of mixed attention",
+    "element-wise": "cost of element-wise kernels",
+    "experts": "cost of experts",
+    "all-reduce": "cost of all-reduces",
+    "launches": "cost of launches without graphs",
+    "jitter": "jitter of ranks",
+    "link": "time on the link",
+}
+
 Ranges = Mapping[str, tuple[float, float]]
 """How many times what is assumed an input may be, by its part."""
 
@@ -63,8 +80,8 @@ class Input:
 
     @property
     def group(self) -> str:
-        """What would be measured together."""
-        return f"{self.part} on {self.where}"
+        """What would be measured together, in words."""
+        return f"{called(self.part)} {'of' if self.part == ACCEPTANCE else 'on'} {self.where}"
 
 
 @dataclass(frozen=True)
@@ -228,9 +245,9 @@ def _of_operators(profile: OperatorProfile) -> list[Input | Unstated]:
             _judged(part, of, where, {k: e for k, e in profile.cv_error.items() if k.startswith(begins) and e.observations})
         )  # fmt: skip
     if profile.graphs.eager_ns:
-        found.append(Unstated("launches", of, where, "the profile states no error of it"))
+        found.append(Unstated("launches", of, where, "its profile states no error of it"))
     if profile.jitter:
-        found.append(Unstated("jitter", of, where, "the profile states no error of it"))
+        found.append(Unstated("jitter", of, where, "its profile states no error of it"))
     host = [f"{c.name} {c.value * 1e3:g} ms, {c.basis}" for c in profile.constants if c.name.startswith("host time")]
     if profile.host.step_ns or profile.host.sequence_ns:
         why = "; ".join(host) or "the profile states it"
@@ -243,11 +260,16 @@ def _of_operators(profile: OperatorProfile) -> list[Input | Unstated]:
 def _judged(part: str, of: str, where: str, errors: Mapping[str, Errors]) -> Input | Unstated:
     """By the largest of the errors that a profile states of a part."""
     if not errors:
-        return Unstated(part, of, where, "assumed: the profile states no error of it")
+        return Unstated(part, of, where, "its profile states no error of it")
     kind = max(errors, key=lambda name: errors[name].mape)
     error = errors[kind]
-    basis = f"{of}: cross-validated error {error.mape:.1%} ({kind}, {error.observations} left out in turn)"
+    basis = f"cross-validated error {error.mape:.1%} ({kind}, {error.observations} left out in turn)"
     return Input(part, of, where, Factor(ERROR_TO_SD * error.mape), basis)
+
+
+def called(part: str) -> str:
+    """A part in words."""
+    return _CALLED.get(part, part.replace("-", " "))
 
 
 def described(found: Input | Unstated) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def write(found: Decision, folder: Path) -> Path:
 
 def all_tables(found: Decision) -> list[Table]:
     """What the terminal shows."""
-    asked = (words.world_table(found), words.influence_table(found), words.unstated_table(found))
+    asked = (words.world_table(found), words.influence_table(found))
     return [table for table in asked if table is not None]
 
 
@@ -84,7 +84,7 @@ def shares(found: Decision) -> Figure | None:
     above = [((share.high or 0.0) - (share.estimate or 0.0)) * 100 for _, share, _ in rows]
     below = [((share.estimate or 0.0) - (share.low or 0.0)) * 100 for _, share, _ in rows]
     colours = [BLUE if seen else "#b8c4cc" for _, _, seen in rows]
-    others = [("together, and what no curve follows", known.rest)]
+    others = [("the rest: what they do together", known.rest)]
     if known.requests is not None:
         others.append(("draw of requests", known.requests))
     names = [name for name, _ in others] + names

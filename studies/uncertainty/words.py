@@ -9,6 +9,7 @@ from studies.statistics.intervals import Interval
 from studies.tables import Table
 from studies.uncertainty.decision import Decision
 from studies.uncertainty.influence import Influence
+from studies.uncertainty.inputs import called
 
 
 def sentences(found: Decision) -> list[str]:
@@ -147,10 +148,11 @@ def _left_out(found: Decision) -> str:
 def _granted(found: Decision) -> str:
     if not found.inputs.unstated:
         return ""
-    open_ = [one.key for one in found.inputs.unstated if one.ranged]
-    if not open_:
+    parts = dict.fromkeys(one.part for one in found.inputs.unstated if one.ranged)
+    if not parts:
         return ""
-    return f"Taken as certain, since no error of it is stated anywhere: {', '.join(open_)}. --range NAME=LOW..HIGH gives one."
+    named = ", ".join(f"{called(part)} ({part})" if called(part) != part else part for part in parts)
+    return f"Taken as certain, for want of a stated error: {named}. --range NAME=LOW..HIGH gives one."
 
 
 def world_table(found: Decision) -> Table:
@@ -167,8 +169,9 @@ def world_table(found: Decision) -> Table:
             zip(found.names, ("first", "second"), (found.first(), found.second()), strict=True)
         )
     ]
-    head = (_label(found), "as assumed", "5 % of worlds below", "middle", "95 % below", "better in")
-    return Table(f"{len(found.defined):,} worlds" if len(found.worlds) > 1 else "One world", head, rows)
+    head = (_label(found), "as assumed", "5 %", "50 %", "95 % of worlds", "better in")
+    title = f"{len(found.defined):,} worlds" if len(found.worlds) > 1 else "One world: nothing differs between worlds"
+    return Table(title, head, rows)
 
 
 def influence_table(found: Decision) -> Table | None:
@@ -176,37 +179,34 @@ def influence_table(found: Decision) -> Table | None:
     known = found.influences
     if not known.ranked:
         return None
+    seen = [one for one in known.ranked if one.seen]
     rows = [
         (
             one.group,
-            _share(one),
-            tables.percent(one.changes) if one.seen else tables.DASH,
-            (_amount(found, one.worth) if one.worth else "0") if one.seen else tables.DASH,
+            f"{tables.percent(one.share.estimate)} ({(one.share.low or 0) * 100:.0f} to {(one.share.high or 0) * 100:.0f})",
+            tables.percent(one.changes),
+            _amount(found, one.worth) if one.worth else "0",
             "; ".join(dict.fromkeys(each.spread.words() for each in one.inputs)),
         )
-        for one in known.ranked
+        for one in seen
     ]
+    blank = (tables.DASH, tables.DASH, "")
     if known.requests is not None:
-        rows.append(
-            ("draw of requests", tables.percent(known.requests), tables.DASH, tables.DASH, "another seed a world")
-        )
-    rows.append(("together, and what no curve follows", tables.percent(known.rest), tables.DASH, tables.DASH, ""))
-    head = ("", "share of the spread", "would change it in", "worth", "range")
-    note = "\n".join(dict.fromkeys(f"{each.key}: {each.basis}" for one in known.ranked for each in one.inputs))
-    return Table("What it hangs on", head, rows, note)
-
-
-def _share(one: Influence) -> str:
-    if not one.seen:
-        return "not seen"
-    return (
-        f"{tables.percent(one.share.estimate)} ({(one.share.low or 0) * 100:.0f} to {(one.share.high or 0) * 100:.0f})"
-    )
+        rows.append(("draw of requests", tables.percent(known.requests), *blank))
+    rows.append(("the rest: what they do together", tables.percent(known.rest), *blank))
+    notes = [f"{each.key}: {each.basis}" for one in seen for each in one.inputs]
+    if unseen := [one.group for one in known.ranked if not one.seen]:
+        notes.append(f"Not seen to matter: {', '.join(unseen)}")
+    head = ("", "of the spread", "turns it in", "worth", "may be")
+    return Table("What it hangs on", head, rows, "\n".join(dict.fromkeys(notes)))
 
 
 def unstated_table(found: Decision) -> Table | None:
     """What is the same in every world; None where nothing is."""
     if not found.inputs.unstated:
         return None
-    rows = [(one.key, one.why) for one in found.inputs.unstated]
-    return Table("Without a stated uncertainty: the same in every world", ("", "why"), rows)
+    of: dict[tuple[str, str], list[str]] = {}
+    for one in found.inputs.unstated:
+        of.setdefault((one.part, one.why), []).append(one.of)
+    rows = [(part, ", ".join(dict.fromkeys(things)), why) for (part, why), things in of.items()]
+    return Table("Without a stated uncertainty: the same in every world", ("", "of", "why"), rows)

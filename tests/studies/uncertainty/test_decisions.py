@@ -85,9 +85,9 @@ def test_the_input_that_decides_is_named():
     ranges = {"host": (0.2, 8.0)}
     found = decide(shared, apart, "mean_tpot_ms", worlds=100, ranges=ranges, names=("shared", "apart"), processes=1)
     leading = found.influences.ranked[0]
-    assert leading.group == "host on H100"
+    assert leading.group == "host time on H100"
     assert leading.share.low > 0.5
-    assert "Host on H100" in sentences(found)[1]
+    assert "Host time on H100" in sentences(found)[1]
 
 
 def test_a_higher_figure_may_be_the_better_one():

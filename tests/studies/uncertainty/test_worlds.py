@@ -83,7 +83,7 @@ def test_scenarios_that_share_a_profile_share_its_errors():
     other = inputs_of([a, load(*AUTO, "engine.tensor_parallel_size=2")])
     keys = [one.key for one in other.drawn]
     assert sum(key.startswith("linears") for key in keys) == 2
-    assert {one.group for one in other.drawn if one.part == "linears"} == {"linears on H100"}
+    assert {one.group for one in other.drawn if one.part == "linears"} == {"cost of linear layers on H100"}
     assert sum(one.part == "host" for one in other.unstated) == 1, "one host, whatever the degree"
 
 
