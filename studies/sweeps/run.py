@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from scenarios.errors import InputError
 from scenarios.schema import Scenario
+from studies import frames
 from studies import workers as processes
 from studies.sweeps import cells, study
 from studies.sweeps.cells import Cell, Row
@@ -175,15 +176,15 @@ def check(planned: Plan, allow_bad: bool) -> None:
 
 def computed(job: Job) -> Done:
     """Simulates a cell. Whatever goes wrong in it is told in its row."""
-    from studies import frames
-
     if job.elsewhere:
         from studies.sweeps import cluster
 
         cluster.check_same(job.cell, job.key)
     try:
+        if not job.detailed:
+            return Done(cells.row(job.cell))
         row, run = cells.run(job.cell)
-        return Done(row, frames.requests(run) if job.detailed and run is not None else None)
+        return Done(row, None if run is None else frames.requests(run))
     except Exception as error:  # one cell of many: the others are still worth having
         return Done(cells.failed(job.cell, f"{type(error).__name__}: {error}"))
 

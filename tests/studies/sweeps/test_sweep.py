@@ -12,7 +12,7 @@ import pytest
 import scenarios
 import studies
 from scenarios import InputError
-from studies.run import simulate
+from studies.run import simulate, simulated_figures
 from studies.sweeps import cells, columns, run, store
 from studies.sweeps.store import Folder
 from studies.sweeps.study import from_mapping
@@ -42,9 +42,9 @@ def failing(monkeypatch):
         def simulated(scenario):
             if condition(scenario):
                 raise error
-            return simulate(scenario)
+            return simulated_figures(scenario)
 
-        monkeypatch.setattr(cells, "simulate", simulated)
+        monkeypatch.setattr(cells, "simulated_figures", simulated)
 
     return fail
 
@@ -180,9 +180,11 @@ def test_axes_of_mixed_values_are_json_text():
 
 
 @pytest.mark.parametrize("name", scenarios.names())
-def test_every_whole_number_of_a_summary_is_known_as_a_count(name):
-    figures = cells.figures(simulate(scenarios.load(name, overrides=["workload.requests=20"])))
-    for key, value in figures.items():
+def test_a_cell_has_the_figures_of_a_run_and_counts_are_known_by_name(name):
+    scenario = scenarios.load(name, overrides=["workload.requests=20"])
+    found = cells.figures_of(scenario)
+    assert list(found.items()) == list(cells.figures(simulate(scenario)).items())
+    for key, value in found.items():
         if isinstance(value, str):
             assert key in columns.TEXTS, key
         elif isinstance(value, int) and value > 0:
