@@ -15,7 +15,7 @@ from studies.shown import Shown
 from studies.statistics import intervals
 from studies.statistics.intervals import Interval
 from studies.sweeps import cells
-from studies.sweeps.cells import Cell, Row
+from studies.sweeps.cells import Row
 from studies.sweeps.study import Study, names, read
 
 __all__ = ["TOPICS", "Answered", "answered", "first_sentence", "names", "read", "run"]
@@ -151,7 +151,7 @@ def run(
         study = study.with_overrides(set_)
     chosen = cells.cells(study, small=small)
     found: dict[int, Row] = {}
-    for i, row in workers.each(_row, chosen, processes):
+    for i, row in workers.each(cells.row, chosen, processes):
         if row["error"] is not None:
             raise InputError(f"{study.source}: {chosen[i].point}: {row['error']}")
         found[i] = row
@@ -159,10 +159,6 @@ def run(
             progress(f"{study.name}: {chosen[i].point}", len(found) / len(chosen))
     rows = [found[i] for i in range(len(chosen))]
     return answered(study, rows, figures=not small and not set_)
-
-
-def _row(cell: Cell) -> Row:
-    return cells.run(cell)[0]
 
 
 def answered(study: Study, rows: list[Row], *, figures: bool = True) -> Answered:
