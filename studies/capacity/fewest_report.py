@@ -7,6 +7,7 @@ from typing import Any
 
 from scenarios.objectives import Objective
 from studies import figures, html, tables
+from studies.capacity.attainment import Binding
 from studies.capacity.cheapest_report import estimate, of_limit
 from studies.capacity.replicas import Fewest
 from studies.strict_json import dumps
@@ -18,7 +19,7 @@ _VERDICTS = {True: "yes", False: "no", None: "open"}
 
 def to_dict(found: Fewest) -> dict[str, Any]:
     """All of it, JSON-able. tried: by value, with its price an hour, objectives and what binds."""
-    answer = None if found.value is None else found.tried[found.value]
+    binding = bound_by(found)
     return {
         "scenario": found.scenario.name,
         "path": found.path,
@@ -27,7 +28,7 @@ def to_dict(found: Fewest) -> dict[str, Any]:
         "value": found.value,
         "interval": None if found.interval is None else list(found.interval),
         "usd_per_hour": None if found.value is None else found.usd[found.value],
-        "binding": None if answer is None else answer.binding.to_dict(),
+        "binding": None if binding is None else binding.to_dict(),
         "why": found.why,
         "broken_above": found.broken_above,
         "runs": sum(tried.runs for tried in found.tried.values()),
@@ -41,6 +42,14 @@ def to_dict(found: Fewest) -> dict[str, Any]:
 
 def _finite(value: float) -> float | None:
     return value if value < float("inf") else None
+
+
+def bound_by(found: Fewest) -> Binding | None:
+    """What the value below the answer is short of; of the answer itself where none is known to be too few."""
+    if found.value is None:
+        return None
+    few = found.too_few
+    return found.tried[found.value if few is None else few].binding
 
 
 def sentences(found: Fewest) -> list[str]:
@@ -57,17 +66,18 @@ def sentences(found: Fewest) -> list[str]:
         between = [k for k in found.tried if low <= k < value]
         reason = found.tried[max(between)].why if between else ""
         said.append(f"It may be {low}{' or ' if value - low == 2 else ' to '}{value - 1} already: {reason}." if value - low > 1 else f"It may be {low} already: {reason}.")  # fmt: skip
-    lower = [k for k in found.tried if k < low and found.tried[k].met is False]
-    if lower:
-        said.append(f"{name} {max(lower)} is too few: {found.tried[max(lower)].why}.")
+    if (few := found.too_few) is not None:
+        binding = found.tried[few].binding
+        said.append(
+            f"{name} {few} is too few: {found.tried[few].why}. It is short of {binding.resource}. {binding.sentence}"
+        )
     elif low > 1 and low - 1 in found.refused:
         said.append(f"{name} {low - 1} cannot be: {found.refused[low - 1]}")
     if found.broken_above:
         above = ", ".join(map(str, found.broken_above))
-        said.append(f"Note: with {above} the objectives are broken again, so more is not always better here.")
+        said.append(f"Note: with {name} {above} the objectives are broken again, so more is not always better here.")
     if found.usd[value]:
         said.append(f"It costs {number(found.usd[value])} USD an hour.")
-    said.append(f"What binds it: {tried.binding.sentence or tried.binding.resource}")
     return said
 
 
@@ -159,7 +169,7 @@ def page(found: Fewest) -> html.Page:
         [table(found)],
         [(f"Objectives against {found.path}", figure(found), True)],
     )
-    lead = f"{found.scenario.name}: the least {found.path} with which every objective holds."
+    lead = f"{found.scenario.name}: how far {found.path} can go down until an objective breaks."
     return html.Page(f"Fewest {found.path}", lead, [section], [("Scenario", found.scenario.to_yaml())])
 
 

@@ -53,6 +53,11 @@ class Fewest:
         return None if self.value is None or self.decided is None else (self.decided, self.value)
 
     @property
+    def too_few(self) -> int | None:
+        """The largest value below the answer that is decided not to do."""
+        return max((k for k, found in self.tried.items() if found.met is False and k < (self.value or 0)), default=None)
+
+    @property
     def broken_above(self) -> list[int]:
         """Values above the answer with which an objective does not hold: more is not always better then."""
         return [
