@@ -85,7 +85,7 @@ def _as_done(
     client: Client, function: Callable[[Item], Result], items: Sequence[Item], scheduler: str
 ) -> Iterator[tuple[int, Result | Lost]]:
     done: queue.SimpleQueue[int] = queue.SimpleQueue()
-    running: dict[int, Future] = {}
+    running: dict[int, Future[Any]] = {}
     waiting = iter(enumerate(items))
 
     def hand_out(count: int) -> None:
@@ -99,10 +99,16 @@ def _as_done(
         while running:
             try:
                 place = done.get(timeout=LOOK)
+                result = _result(running[place], scheduler)
             except queue.Empty:
                 seen = _watched(client, scheduler, seen)
                 continue
-            yield place, _result(running.pop(place), scheduler)
+            except TimeoutError:  # it was kept by a worker that has died since: it is computed again
+                running[place].add_done_callback(lambda _, place=place: done.put(place))
+                seen = _watched(client, scheduler, seen)
+                continue
+            del running[place]
+            yield place, result
             seen = time.monotonic()
             hand_out(1)
     finally:
@@ -110,20 +116,22 @@ def _as_done(
             client.cancel(list(running.values()), force=True)
 
 
-def _result(future: Future, scheduler: str) -> Any:
-    from distributed import KilledWorker
+def _result(future: Future[Any], scheduler: str) -> Any:
+    """What a worker found.
 
-    if future.status == "finished":
-        return future.result()
-    if future.status != "error":
-        raise _gone(scheduler)
-    error = future.exception()
-    if isinstance(error, KilledWorker):
+    Raises:
+        TimeoutError: it is not there any more. InputError: the scheduler is gone, or the worker is not like this process.
+    """
+    from distributed import CancelledError, KilledWorker
+
+    try:
+        return future.result(timeout=LOOK)
+    except CancelledError:
+        raise _gone(scheduler) from None
+    except KilledWorker as error:
         return Lost(f"its worker died, {error.allowed_failures + 1} times; was there too little memory?")
-    assert isinstance(error, BaseException)
-    if isinstance(error, InputError):
+    except InputError as error:
         raise InputError(f"--scheduler {scheduler}: {error}") from None
-    raise error
 
 
 def _watched(client: Client, scheduler: str, seen: float) -> float:
@@ -176,7 +184,7 @@ def _connected(scheduler: str) -> Iterator[Client]:
 
 def _check_answers(scheduler: str) -> None:
     """Raises InputError unless a scheduler answers at the address: a client that finds none tries for ever, and is hard to get rid of."""
-    from distributed.comm import get_address_host_port, normalize_address
+    from distributed.comm.addressing import get_address_host_port, normalize_address
 
     try:
         get_address_host_port(normalize_address(scheduler), strict=True)

@@ -11,7 +11,8 @@ from studies import tables
 from studies.figures import BLUE, DASHES, INK, PALETTE, RED, Figure, axis, layout
 from studies.statistics.directions import better
 from studies.sweeps.results import Outcome, Sweep
-from studies.sweeps.tables import DASH, axis_values, cell, is_number, short_names, value, where
+from studies.sweeps.tables import axis_values, cell, is_number, short_names, value, where
+from studies.tables import DASH
 
 MOST_LINES = len(PALETTE)
 WRITTEN = 150
@@ -140,7 +141,7 @@ def heat(found: Sequence[Outcome], x: str, y: str, key: str, names: dict[str, st
     # Equal shares for all: a value's place is its rank, and its name is on the axis.
     at = {(columns.index(o.point.values[x]), rows.index(o.point.values[y])): o for o in found}
     cells = [[at.get((i, j)) for i in range(len(columns))] for j in range(len(rows))]
-    estimates = [o.figures[key].estimate for o in found if _known(o, key)]
+    estimates = _estimates(found, key)
     log = _spread(key, estimates)
     scale: Callable[[float], float] = math.log10 if log else float
 
@@ -264,6 +265,10 @@ def _known(outcome: Outcome, key: str) -> bool:
     return cell(outcome.figures[key]) != DASH
 
 
+def _estimates(found: Sequence[Outcome], key: str) -> list[float]:
+    return [e for o in found if _known(o, key) and (e := o.figures[key].estimate) is not None]
+
+
 def _told(outcome: Outcome, key: str) -> str:
     return f"{where(outcome)}<br>{tables.label(key)}: {cell(outcome.figures[key])}"
 
@@ -277,7 +282,7 @@ def _spread(key: str, values: Sequence[float | None]) -> bool:
 
 def _scale(found: Sequence[Outcome], key: str) -> dict[str, Any]:
     """The axis of a figure."""
-    estimates = [e for o in found if _known(o, key) and (e := o.figures[key].estimate) is not None]
+    estimates = _estimates(found, key)
     if not _spread(key, estimates):
         return {"rangemode": "tozero"}
     least, most = min(estimates), max(estimates)
