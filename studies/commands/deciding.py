@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from studies import terminal
-from studies.commands.options import Json, Set, Trace
+from studies.commands.options import Json, Set, Trace, names_of
 
 _RANGE = re.compile(r"\s*([^=]+?)\s*=\s*([0-9.eE+-]+?)\s*\.\.\s*([0-9.eE+-]+)\s*")
 
@@ -18,7 +18,7 @@ def decide(
     scenario: Annotated[
         list[str],
         typer.Argument(
-            metavar="A.yaml [B.yaml]", help="Two scenarios; or one, and its variant; or an ablation of two."
+            metavar="A.yaml [B.yaml]", help="Two scenarios; or one, and its variant; or an ablation or a study."
         ),
     ],
     metric: Annotated[
@@ -44,6 +44,9 @@ def decide(
             "--variant", metavar="NAME=PATH=VALUE,...", help="The scenario with these overrides; may be repeated."
         ),
     ] = None,
+    between: Annotated[
+        str | None, typer.Option(metavar="NAME,NAME", help="Only these two, of an ablation or study that has more.")
+    ] = None,
     set_: Set = None,
     trace: Trace = None,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of the worlds.")] = 0,
@@ -60,7 +63,7 @@ def decide(
 
     Both are simulated in many worlds. In each, what the calibration does not know exactly (errors of profiles, KV capacity, accepted
     drafts) has another value, the same for both, and other requests arrive. Also said: which measurement could change the decision."""
-    from scenarios.errors import InputError
+    from scenarios.errors import InputError, unknown
     from studies.comparison.policies import gather, variants
     from studies.uncertainty import page
     from studies.uncertainty.decision import decide as weigh
@@ -70,12 +73,18 @@ def decide(
         raise InputError(f"--prefer: found {prefer!r}, allowed: lower, higher")
     policies = gather(scenario, files=scenario, overrides=set_ or [], trace=trace, variants=variants(variant or []))
     found = dict(policies.scenarios)
-    if len(found) > 2 and len(scenario) == 1 and variant and len(variant) == 2:
+    if between is not None:
+        chosen = names_of(between)
+        for name in chosen:
+            if name not in found:
+                raise InputError(f"--between: {unknown('name', name, list(found))}")
+        found = {name: found[name] for name in chosen}
+    elif len(found) == 3 and len(scenario) == 1 and len(variant or []) == 2:
         found.pop(next(iter(found)))  # of one scenario with two variants, these
     if len(found) != 2:
         raise InputError(
-            f"found {len(found)} ({', '.join(found)}), but a decision is between two: give two scenarios, or one with --variant "
-            "NAME=PATH=VALUE"
+            f"found {len(found)} ({', '.join(found)}), but a decision is between two: give two scenarios, one with --variant "
+            "NAME=PATH=VALUE, or --between NAME,NAME"
         )
     if out is not None and out.is_file():
         raise InputError(f"{out}: a file, but --out is a folder")

@@ -40,7 +40,7 @@ FEWEST = 20
 class Decision:
     """Two scenarios in many worlds.
 
-    names, hashes: of the first and the second. metric: what is compared; better: which way it is better. worlds: what was drawn.
+    names, hashes, texts: of the first and the second; texts as YAML. metric: what is compared; better: which way it is better. worlds: what was drawn.
     values: `(worlds, 2)`, the metric of each. frozen: `(m, 2)`, the same where only requests differ; its first row is both scenarios as
     they are. ratios: whether figures are compared by their ratio, as they are where all are above 0. requests_differ: whether their draw
     changes anything.
@@ -48,6 +48,7 @@ class Decision:
 
     names: tuple[str, str]
     hashes: tuple[str, str]
+    texts: tuple[str, str]
     metric: str
     better: Better
     inputs: Inputs
@@ -197,8 +198,9 @@ def decide(
         seed,
     )
     hashes = (pair[0].hash(), pair[1].hash())
+    texts = (pair[0].to_yaml(), pair[1].to_yaml())
     return Decision(
-        called, hashes, metric, direction, found, drawn, values, as_assumed, ratios, differ, what_matters, seed
+        called, hashes, texts, metric, direction, found, drawn, values, as_assumed, ratios, differ, what_matters, seed
     )
 
 

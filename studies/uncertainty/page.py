@@ -27,9 +27,10 @@ def write(found: Decision, folder: Path) -> Path:
     sections = [html.Section("", "\n".join(words.sentences(found)), (), [words.world_table(found)], drawn)]
     if more := [table for table in (words.influence_table(found), words.unstated_table(found)) if table is not None]:
         sections.append(html.Section("What is known of the inputs", tables=more))
+    folded = [(f"Scenario {name}", text) for name, text in zip(found.names, found.texts, strict=True)]
     title = f"{found.names[0]} or {found.names[1]}?"
     lead = f"{tables.label(found.metric)}, {found.better} is better. Each world has values of its own for what the calibration does not know."
-    return html.write(html.Page(title, lead, sections), folder / "decide.html")
+    return html.write(html.Page(title, lead, sections, folded), folder / "decide.html")
 
 
 def all_tables(found: Decision) -> list[Table]:
@@ -84,7 +85,7 @@ def shares(found: Decision) -> Figure | None:
     above = [((share.high or 0.0) - (share.estimate or 0.0)) * 100 for _, share, _ in rows]
     below = [((share.estimate or 0.0) - (share.low or 0.0)) * 100 for _, share, _ in rows]
     colours = [BLUE if seen else "#b8c4cc" for _, _, seen in rows]
-    others = [("the rest: what they do together", known.rest)]
+    others = [("the rest", known.rest)]
     if known.requests is not None:
         others.append(("draw of requests", known.requests))
     names = [name for name, _ in others] + names

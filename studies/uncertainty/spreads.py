@@ -17,6 +17,8 @@ ERROR_TO_SD = math.sqrt(math.pi / 2)
 
 
 class Spread(Protocol):
+    """words: what nine of ten worlds have, or all of them where nothing is known but two ends."""
+
     def value(self, rank: float) -> float: ...
     def score(self, rank: float) -> float: ...
     def words(self) -> str: ...
@@ -36,7 +38,7 @@ class Factor:
         return _NORMAL.inv_cdf(rank)
 
     def words(self) -> str:
-        return f"x {self.value(0.05):.3g} to {self.value(0.95):.3g} in nine of ten worlds"
+        return f"x {self.value(0.05):.2f} to {self.value(0.95):.2f}"
 
     def to_dict(self) -> dict[str, Any]:
         return {"distribution": "lognormal", "median": 1.0, "sd": self.sd}
@@ -79,7 +81,7 @@ class Bytes:
         return math.sqrt(12) * (rank - 0.5)
 
     def words(self) -> str:
-        return f"{self.low / 1e9:.1f} to {self.high / 1e9:.1f} GB beside weights and KV"
+        return f"{self.low / 1e9:.1f} to {self.high / 1e9:.1f} GB"
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -105,7 +107,7 @@ class Share:
         return _NORMAL.inv_cdf(rank)
 
     def words(self) -> str:
-        return f"{self.value(0.05):.3g} to {self.value(0.95):.3g} in nine of ten worlds"
+        return f"{self.value(0.05):.2f} to {self.value(0.95):.2f}"
 
     def to_dict(self) -> dict[str, Any]:
         return {"distribution": "normal", "median": self.mean, "sd": self.sd}

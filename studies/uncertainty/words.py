@@ -193,8 +193,12 @@ def influence_table(found: Decision) -> Table | None:
     blank = (tables.DASH, tables.DASH, "")
     if known.requests is not None:
         rows.append(("draw of requests", tables.percent(known.requests), *blank))
-    rows.append(("the rest: what they do together", tables.percent(known.rest), *blank))
-    notes = [f"{each.key}: {each.basis}" for one in seen for each in one.inputs]
+    rows.append(("the rest", tables.percent(known.rest), *blank))
+    notes = [
+        "Of the spread of the difference. Turns it: worlds in which knowing it exactly would speak for the other one. Worth: what that gains "
+        "on average. May be: times what is assumed, in nine of ten worlds; or bytes that neither weights nor KV get."
+    ]
+    notes += [f"{each.key}: {each.basis}" for one in seen for each in one.inputs]
     if unseen := [one.group for one in known.ranked if not one.seen]:
         notes.append(f"Not seen to matter: {', '.join(unseen)}")
     head = ("", "of the spread", "turns it in", "worth", "may be")
@@ -208,5 +212,5 @@ def unstated_table(found: Decision) -> Table | None:
     of: dict[tuple[str, str], list[str]] = {}
     for one in found.inputs.unstated:
         of.setdefault((one.part, one.why), []).append(one.of)
-    rows = [(part, ", ".join(dict.fromkeys(things)), why) for (part, why), things in of.items()]
-    return Table("Without a stated uncertainty: the same in every world", ("", "of", "why"), rows)
+    rows = [(f"{called(part)}: {why}", ", ".join(dict.fromkeys(things))) for (part, why), things in of.items()]
+    return Table("Without a stated uncertainty: the same in every world", ("", "of"), rows)
