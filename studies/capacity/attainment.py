@@ -1,8 +1,10 @@
 """Whether a scenario keeps its objectives, at a stated confidence: replications that grow until the answer is clear.
 
-Every objective is judged by the mean over seeds of its figure in the steady part of a run, with Student's t interval. While an interval
-holds the limit, there are twice as many seeds; while runs are too short to say anything (a percentile that the sample does not carry, a
-backlog of which it is open whether it grows, a run of which much is filling and draining), they become twice as long.
+Every objective is judged by its figure in the steady part of all runs, with an interval over seeds: of percentiles that of all their
+requests together (`studies.capacity.pooled`), of everything else the mean, with Student's t; where runs are one course of events, such
+as a day, the mean of each run's own. While an interval holds the limit, there are twice as many seeds; while runs are too short to say
+anything (a percentile that they do not carry, a backlog of which it is open whether it grows, much filling and draining), they become
+twice as long.
 
 Looking several times would cost confidence: look k spends half of what look k - 1 did, (1 - confidence) / 2^k, so that all looks
 together, however many there are, err with a chance of at most 1 - confidence. That is counted for each objective, in both directions
@@ -17,17 +19,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from scenarios.arrivals import ClosedLoop
 from scenarios.errors import InputError
-from scenarios.objectives import Objective, parse_objective
+from scenarios.objectives import LATENCIES, Objective, parse_objective
 from scenarios.schema import Scenario
 from scenarios.workload_spec import WorkloadSpec
 from serving.samples import samples_needed
 from studies import workers
 from studies.capacity import objectives as asked_for
-from studies.capacity.evidence import Evidence, gather, has_its_length
+from studies.capacity import pooled
+from studies.capacity.evidence import CURVES, QUANTILES, Evidence, Floats, gather, has_its_length, percentile_of
 from studies.statistics import intervals
+from studies.statistics.batch_means import batch_means
 from studies.statistics.intervals import CONFIDENCE, FEWEST, Interval
+from studies.statistics.quantiles import quantile
 from studies.sweeps.cells import Row
 
 FIRST = 6
@@ -72,7 +79,8 @@ class Attainment:
     whole decision; those of the intervals are higher. alike: the seed changes nothing, so that there is one run and no interval.
     broken: the objectives that do not hold, `backlog` and `turned away` among them.
     rows: figures of each run, in order of seeds; runs: how many there were in all, those that were too short among them;
-    cpu_seconds: that they took.
+    cpu_seconds: that they took. percentiles: of every latency, by key (`p95_ttft_ms`), of the steady part of all runs together; those
+    that they do not carry are left out.
     """
 
     met: bool | None
@@ -90,6 +98,7 @@ class Attainment:
     alike: bool = False
     runs: int = 0
     cpu_seconds: float = field(default=0.0, compare=False)
+    percentiles: dict[str, Interval] = field(default_factory=dict)
 
     @property
     def worst(self) -> float:
@@ -232,7 +241,7 @@ class _Look:
     @property
     def thin(self) -> bool:
         """Whether the runs do not carry a figure."""
-        return min(self.carried) < 1
+        return min(self.carried) < 1 or any(span.low is not None and span.high is None for span in self.intervals)
 
     @property
     def times(self) -> int:
@@ -260,7 +269,7 @@ def _decided(trial: _Trial, confidence: float, most: int, longest: int) -> Attai
         if too_short and can_lengthen:
             grew = look.growth.estimate if look.grows is not False else None
             trial.lengthen(min(look.times, longest // (trial.length or 1)))
-        elif not trial.alike and seeds < most and not look.thin:
+        elif not trial.alike and seeds < most:
             seeds = min(2 * seeds, most)
         else:
             return _attainment(trial, look, confidence, met=None)
@@ -268,14 +277,13 @@ def _decided(trial: _Trial, confidence: float, most: int, longest: int) -> Attai
 
 def _look(trial: _Trial, confidence: float) -> _Look:
     found = trial.found
-    each = [[one.values[k] for one in found] for k in range(len(trial.objectives))]
-    spans = [_interval(values, confidence) for values in each]
+    spans = [_span(found, k, objective, confidence) for k, objective in enumerate(trial.objectives)]
     growth = _interval([one.growth for one in found], confidence)
     lost = _interval([one.lost for one in found], confidence)
     return _Look(
         spans,
         [_side(span, objective) for span, objective in zip(spans, trial.objectives, strict=True)],
-        [sum(one.carried[k] for one in found) / len(found) for k in range(len(trial.objectives))],
+        [sum(one.carried[k] for one in found) for k in range(len(trial.objectives))],
         growth,
         False if growth.estimate is None else _above(growth, PILES_UP),
         lost,
@@ -284,16 +292,42 @@ def _look(trial: _Trial, confidence: float) -> _Look:
     )
 
 
+def _span(found: Sequence[Evidence], k: int, objective: Objective, confidence: float) -> Interval:
+    """The interval of an objective's figure: over seeds, or within the one run that there is."""
+    metric = None if objective.statistic is None else LATENCIES[objective.metric]
+    if metric not in CURVES:
+        return _interval([one.values[k] for one in found], confidence)
+    samples = [one.latencies[metric] for one in found]
+    if len(samples) == 1:
+        return (
+            _within(samples[0], objective, confidence)
+            if found[0].steady
+            else _interval([found[0].values[k]], confidence)
+        )
+    if objective.statistic == "mean" or not found[0].steady:
+        return _interval([one.values[k] for one in found], confidence)
+    return pooled.percentile(samples, percentile_of(objective), confidence)
+
+
+def _within(values: Floats, objective: Objective, confidence: float) -> Interval:
+    """The interval that one run gives by itself: its requests are alike in order of time."""
+    if len(values) and float(np.ptp(values)) <= 1e-9 * float(values[0]):
+        return _interval([float(values[0])], confidence)
+    if objective.statistic == "mean":
+        return batch_means(values, confidence)
+    return quantile(values, percentile_of(objective), independent=False, confidence=confidence)
+
+
 def _interval(values: Sequence[float | None], confidence: float) -> Interval:
-    """Mean with an interval; the figure alone where the seed changes nothing."""
+    """Mean with an interval; the figure alone where there is one run."""
     if len(values) == 1 and values[0] is not None:
         return Interval(values[0], n=1, confidence=confidence, refused="the seed changes nothing: there is one run")
     return intervals.mean(values, confidence)
 
 
 def _ends(span: Interval) -> tuple[float, float] | None:
-    if span.low is not None and span.high is not None:
-        return span.low, span.high
+    if span.low is not None:
+        return span.low, math.inf if span.high is None else span.high
     return (span.estimate, span.estimate) if span.n == 1 and span.estimate is not None else None
 
 
@@ -334,7 +368,19 @@ def _attainment(trial: _Trial, look: _Look, confidence: float, *, met: bool | No
         alike=trial.alike,
         runs=trial.runs,
         cpu_seconds=trial.cpu_seconds,
+        percentiles=_percentiles(trial.found, confidence),
     )
+
+
+def _percentiles(found: Sequence[Evidence], confidence: float) -> dict[str, Interval]:
+    spans = {}
+    for metric in CURVES:
+        for p in QUANTILES:
+            if sum(one.tails[metric, p] for one in found) >= 1:
+                spans[f"p{p:g}_{metric}_ms"] = pooled.percentile(
+                    [one.latencies[metric] for one in found], p, confidence
+                )
+    return spans
 
 
 def _broken(trial: _Trial, look: _Look) -> tuple[str, ...]:

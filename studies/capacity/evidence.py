@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -26,7 +26,7 @@ from studies.sweeps.cells import Row, figures
 
 STEADY = (0.2, 0.95)
 """Part of the openings (requests that follow no other) between whose arrivals a run counts: before it fills, after it drains."""
-CURVES, QUANTILES = ("ttft", "tpot", "e2el", "queue"), (50, 95, 99)
+CURVES, QUANTILES = ("ttft", "tpot", "e2el", "queue"), (50.0, 95.0, 99.0)
 """Latencies, and their percentiles, of every run."""
 _TIMES = 400  # at which the requests in the system are counted
 _TAIL = 95.0  # percentile from which the sample must be able to hold it
@@ -39,14 +39,14 @@ class Evidence:
     """One run. All but `row` is of its steady part, or of the whole run where that has no steady part.
 
     Args:
-        row: figures of the whole run by key (`studies.sweeps.cells.figures`), `binding.resource`, and of the steady part the
-            percentiles that it carries, as `steady.p95_ttft_ms`. sentence: what binds it. cpu_seconds: that it
-            took.
+        row: figures of the whole run by key (`studies.sweeps.cells.figures`), and `binding.resource`. sentence: what binds it.
         values: a figure an objective, as exported (milliseconds for latencies); None where no request has one.
-        carried: how many times as many independent samples each figure has as it needs; below 1 the run does not carry it.
+        carried: how many times as many independent samples each figure has as it needs; below 1 the run does not carry it. tails: the
+            same of percentiles of every latency, by metric and percentile.
+        latencies: of every request that has one, in milliseconds, in order of arrival; by metric. steady: whether it has a steady part.
         growth: share of what arrives that piles up; None where a run has no steady part.
         lost: share of requests turned away or given up, but for those that no empty engine could hold.
-        in_system: requests sent and not yet ended, mean over time; requests: that were sent in all.
+        in_system: requests sent and not yet ended, mean over time; requests: that were sent in all. cpu_seconds: that it took.
     """
 
     row: Row
@@ -58,6 +58,9 @@ class Evidence:
     requests: int
     sentence: str = ""
     cpu_seconds: float = field(default=0.0, compare=False)
+    latencies: Mapping[str, Floats] = field(default_factory=dict, compare=False, repr=False)
+    tails: Mapping[tuple[str, float], float] = field(default_factory=dict, compare=False, repr=False)
+    steady: bool = True
 
 
 def gather(asked: tuple[Scenario, tuple[Objective, ...]]) -> Evidence:
@@ -97,13 +100,31 @@ def read(run: Run, objectives: Sequence[Objective], *, steady: bool = True) -> E
     judged &= (intended_ns(records) >= window[0]) & (intended_ns(records) <= window[1])
     order = np.argsort(intended_ns(records), kind="stable")
     order = order[judged[order]]
-    values, carried = zip(*(_figure(run, objective, order, steady) for objective in objectives), strict=True)
+    taken = {metric: _of(records, metric, order) for metric in CURVES}
+    values, carried = zip(*(_figure(run, objective, order, taken, steady) for objective in objectives), strict=True)
     times = np.linspace(*window, _TIMES)
     there = np.searchsorted(sent, times, side="right") - np.searchsorted(ended, times, side="right")
-    row = figures(run) | {"binding.resource": resource_of(run.info["binding"])} | _quantiles(records, order, steady)
+    row = figures(run) | {"binding.resource": resource_of(run.info["binding"])}
     growth = _growth(times, there, sent, window) if steady and not _waits_for_answers(run) else None
     said = str(run.info["binding"]["sentence"])
-    return Evidence(row, values, carried, growth, _lost(records, order), float(there.mean()), len(sent), said)
+    return Evidence(
+        row,
+        values,
+        carried,
+        growth,
+        _lost(records, order),
+        float(there.mean()),
+        len(sent),
+        said,
+        latencies=taken,
+        tails=_tails(taken, steady),
+        steady=steady,
+    )
+
+
+def _of(records: Records, metric: str, rows: NDArray[np.int64]) -> Floats:
+    values = by_request(records, metric)[rows] * 1e3
+    return np.asarray(values[~np.isnan(values)])
 
 
 def _lives(records: Records) -> tuple[Floats, Floats]:
@@ -128,39 +149,39 @@ def _window(records: Records, sent: Floats) -> tuple[float, float]:
     return float(begin), float(end)
 
 
-def _figure(run: Run, objective: Objective, rows: NDArray[np.int64], steady: bool) -> tuple[float | None, float]:
+def _figure(
+    run: Run, objective: Objective, rows: NDArray[np.int64], taken: Mapping[str, Floats], steady: bool
+) -> tuple[float | None, float]:
     """An objective's figure of these requests, in order of arrival, and how well they carry it."""
-    records = run.records
     if objective.metric == "good_request_fraction":
-        good = meets(records, run.scenario.slo)[rows] if run.scenario is not None else np.empty(0, dtype=bool)
+        good = meets(run.records, run.scenario.slo)[rows] if run.scenario is not None else np.empty(0, dtype=bool)
         if not len(good):
             return None, 0.0
         return float(good.mean()), _carried(good, 100 * max(objective.limit, 1 - objective.limit), steady)
     if objective.statistic is None or objective.metric == "itl":
         found = run.summary.get(objective.key)
         return found, float("inf") if found is not None else 0.0
-    values = by_request(records, LATENCIES[objective.metric])[rows]
-    values = values[~np.isnan(values)]
+    values = taken[LATENCIES[objective.metric]]
     if not len(values):
         return None, 0.0
     if objective.statistic == "mean":
-        return float(values.mean()) * 1e3, float("inf")
-    p = 50.0 if objective.percentile is None else objective.percentile
+        return float(values.mean()), float("inf")
+    p = percentile_of(objective)
     figure = Sample(values, None).percentile(p)
-    return figure * 1e3, _carried(values > figure, p, steady)
+    return figure, _carried(values > figure, p, steady)
 
 
-def _quantiles(records: Records, rows: NDArray[np.int64], steady: bool) -> Row:
-    """Percentiles of every latency of a request, None of those that these requests do not carry."""
-    found: Row = {}
-    for metric in CURVES:
-        values = by_request(records, metric)[rows]
-        values = values[~np.isnan(values)]
+def percentile_of(objective: Objective) -> float:
+    """Of a latency's percentile or median."""
+    return 50.0 if objective.percentile is None else objective.percentile
+
+
+def _tails(taken: Mapping[str, Floats], steady: bool) -> dict[tuple[str, float], float]:
+    found = {}
+    for metric, values in taken.items():
         sample = Sample(values, None)
         for p in QUANTILES:
-            figure = sample.percentile(p) if len(values) else None
-            known = figure is not None and _carried(values > figure, p, steady) >= 1
-            found[f"steady.p{p}_{metric}_ms"] = figure * 1e3 if known and figure is not None else None
+            found[metric, p] = _carried(values > sample.percentile(p), p, steady) if len(values) else 0.0
     return found
 
 

@@ -29,9 +29,9 @@ def latency(found: Capacity, metric: str) -> Figure:
     loads, data, seen = _shown(found), [], []
     limits = [o for o in found.objectives if o.statistic is not None and LATENCIES[o.metric] == metric]
     for p in QUANTILES:
-        spans = {x: found.curve[x].interval(f"steady.p{p}_{metric}_ms") for x in loads}
-        known = {x: span for x, span in spans.items() if span.estimate is not None and not _partial(span)}
-        data += _banded(known, f"p{p}", COLORS[p], factor / 1e3)
+        spans = {x: found.curve[x].percentiles.get(f"p{p:g}_{metric}_ms") for x in loads}
+        known = {x: span for x, span in spans.items() if span is not None and span.estimate is not None}
+        data += _banded(known, f"p{p:g}", COLORS[p], factor / 1e3)
         seen += [span.estimate * factor / 1e3 for span in known.values() if span.estimate is not None]
     seen = [value for value in seen if value > 0]
     top = [o.limit * factor for o in limits]
@@ -132,11 +132,6 @@ def _shown(found: Capacity) -> list[float]:
     end = found.broken
     kept = [x for x in loads if end is None or x <= BEYOND * end]
     return kept if len(kept) > 1 else loads
-
-
-def _partial(span: Interval) -> bool:
-    """Whether some replications have no value, so that the mean of the others is no mean."""
-    return span.low is None and "have no value" in span.refused
 
 
 def _banded(spans: dict[float, Interval], name: str, color: str, factor: float) -> list[dict[str, Any]]:

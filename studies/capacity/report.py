@@ -25,16 +25,17 @@ AT_LOAD = (
     "total_token_throughput",
     "request_goodput",
     "good_request_fraction",
-    "steady.p50_ttft_ms",
-    "steady.p99_ttft_ms",
-    "steady.p50_tpot_ms",
-    "steady.p99_tpot_ms",
-    "steady.p50_e2el_ms",
+    "p50_ttft_ms",
+    "p99_ttft_ms",
+    "p50_tpot_ms",
+    "p99_tpot_ms",
+    "p50_e2el_ms",
     "kv_cache_hit_percent",
     "preemptions",
     "usd_per_1m_output_tokens",
 )
 """What is said of the load that was found."""
+_LATENCIES = {key for key in AT_LOAD if key.endswith("_ms")}
 
 
 def sentences(found: Capacity) -> list[str]:
@@ -105,14 +106,14 @@ def table(found: Capacity) -> Table:
         rows.append((value, *cells, *more))
     limits = ", ".join(str(o) for o in found.objectives)
     note = (
-        f"Limits: {limits}. Means over seeds with half of their interval, of the steady part of each run; piles up: the part of what "
+        f"Limits: {limits}. Of the steady part of all runs, with half of the interval over seeds; piles up: the part of what "
         "arrives that the backlog grows by."
     )
     return Table("Loads", head, rows, note)
 
 
 def _label(key: str) -> str:
-    return tables.label(key.removeprefix("steady."))
+    return tables.label(key)
 
 
 def _cell(span: Interval) -> str:
@@ -131,9 +132,13 @@ def at_load(found: Capacity) -> Table | None:
     rows = [
         (_label(key), _cell(span))
         for key in AT_LOAD
-        if (span := tried.interval(key)).estimate is not None and not _odd(span)
+        if (span := _figure(tried, key)).estimate is not None and not _odd(span)
     ]
-    return Table(f"At {found.over.said(low)}", ("", "mean over seeds"), rows)
+    return Table(f"At {found.over.said(low)}", ("", "over seeds"), rows)
+
+
+def _figure(tried: Attainment, key: str) -> Interval:
+    return tried.percentiles.get(key) or (Interval(None) if key in _LATENCIES else tried.interval(key))
 
 
 def _odd(span: Interval) -> bool:
@@ -150,13 +155,8 @@ def to_dict(found: Capacity) -> dict[str, Any]:
 
 
 def _at(tried: Attainment) -> dict[str, Any]:
-    keys = [
-        "request_throughput",
-        "output_throughput",
-        "request_goodput",
-        *sorted(k for k in tried.rows[0] if k.startswith("steady.")),
-    ]
-    spans = {key: tried.interval(key) for key in keys}
+    keys = ("request_throughput", "output_throughput", "request_goodput")
+    spans = {key: tried.interval(key) for key in keys} | tried.percentiles
     return {key: span.to_dict() for key, span in spans.items() if span.estimate is not None and not _odd(span)}
 
 
@@ -186,7 +186,7 @@ def page(found: Capacity) -> html.Page:
 
 
 _CAPTION = (
-    "Bands: Student's t over seeds. Green: where the capacity lies. A percentile is drawn where every run carries it. Beyond the "
+    "Bands: intervals over seeds. Green: where the capacity lies. A percentile is drawn where the runs carry it. Beyond the "
     "capacity the backlog may grow for as long as a run lasts; latencies there depend on its length."
 )
 
