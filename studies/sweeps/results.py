@@ -116,7 +116,9 @@ class Sweep:
         """Figures that some cell has, in order."""
         found: dict[str, None] = {}
         for row in self.rows:
-            found.update(dict.fromkeys(key for key, value in row.items() if _is_figure(key, value)))
+            found.update(
+                dict.fromkeys(key for key, value in row.items() if value is not None and _may_be_figure(key, value))
+            )
         return tuple(found)
 
     def metrics(self, wanted: Sequence[str] | None = None) -> tuple[str, ...]:
@@ -127,9 +129,11 @@ class Sweep:
         """
         named = tuple(wanted or self.study.metrics)
         where = "--metric" if wanted else f"{self.study.source}: metrics"
-        told = {key for row in self.rows for key in row}
+        # A figure that no seed has, such as a tail, is one nevertheless; words are none.
+        told = {key for row in self.rows for key, value in row.items() if _may_be_figure(key, value)}
+        words = {key for row in self.rows for key, value in row.items() if isinstance(value, str)}
         for i, key in enumerate(named):
-            if told and key not in told and any(row["error"] is None for row in self.rows):
+            if key not in told - words and any(row["error"] is None for row in self.rows):
                 raise InputError(f"{where}{'' if wanted else f'[{i}]'}: {unknown('metric', key, self.keys)}")
         return named or tuple(key for key in METRICS if key in self.keys)
 
@@ -192,8 +196,8 @@ def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, bool | int | float) else None
 
 
-def _is_figure(key: str, value: Any) -> bool:
-    return key not in HEAD and not key.startswith("axis.") and isinstance(value, bool | int | float)
+def _may_be_figure(key: str, value: Any) -> bool:
+    return key not in HEAD and not key.startswith("axis.") and isinstance(value, bool | int | float | None)
 
 
 def load_sweep(folder: Path | str) -> Sweep:
