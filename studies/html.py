@@ -35,8 +35,8 @@ h3{font-size:14px;margin:0 0 8px}
 .wide{grid-column:1/-1}
 .scroll{overflow-x:auto}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;font-size:14px}
-th,td{padding:4px 8px;text-align:right;border-bottom:1px solid var(--rule);white-space:nowrap}
-th{color:var(--soft);font-weight:600}
+th,td{padding:4px 8px;text-align:right;border-bottom:1px solid var(--rule);white-space:pre;vertical-align:top}
+th{color:var(--soft);font-weight:600;vertical-align:bottom}
 th:first-child,td:first-child{text-align:left;padding-left:0;white-space:normal}
 tr:last-child td{border-bottom:0}
 .note{color:var(--soft);font-size:13px;margin:8px 0 0;white-space:pre-line;overflow-wrap:anywhere}
@@ -49,6 +49,9 @@ footer ul{margin:4px 0 0;padding-left:18px}
 @media(max-width:560px){main{padding:16px 12px 32px}h1{font-size:21px}.box{padding:10px}
 .cards{grid-template-columns:1fr 1fr;gap:8px}.card b{font-size:18px}table{font-size:13px}th,td{padding:4px 4px}th{white-space:normal;vertical-align:bottom}th:last-child,td:last-child{padding-right:0}}
 """
+
+NARROW = 30
+"""Characters of a table's figures that stand beside another table."""
 
 SCRIPT = """
 const wide = {responsive:true, displaylogo:false, displayModeBar:false};
@@ -153,7 +156,9 @@ def _table(table: Table) -> str:
     head = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in table.head)
     rows = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in table.rows)
     note = f'<p class="note">{html.escape(table.note)}</p>' if table.note else ""
-    wide = " wide" if len(table.head) > 4 else ""
+    figures = list(zip(table.head, *table.rows, strict=True))[1:]  # the first column wraps
+    widest = sum(max(len(line) for cell in column for line in cell.split("\n")) for column in figures)
+    wide = " wide" if len(table.head) > 4 or widest > NARROW else ""
     return (
         f'<div class="box{wide}"><h3>{html.escape(table.title)}</h3><div class="scroll"><table><thead><tr>{head}</tr></thead>'
         f"<tbody>{rows}</tbody></table></div>{note}</div>"

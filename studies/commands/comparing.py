@@ -82,5 +82,4 @@ def compare(
         terminal.print_json(found.to_dict())
         return
     console = terminal.stdout()
-    lines = [*decision.verdicts(found), *found.costs(), *found.sentences()]
-    terminal.show_tables(decision.shown(found, console.width), lines, console)
+    terminal.show_tables(decision.shown(found, console.width), decision.sentences(found), console)

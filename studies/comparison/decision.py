@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from studies import tables
 from studies.comparison import written
 from studies.comparison.result import Comparison
 from studies.pareto import Standing
 from studies.statistics.differences import Difference
+from studies.statistics.directions import better
 from studies.statistics.intervals import FEWEST
 from studies.tables import DASH, Table
 
 HEAD = 13  # characters of a line of a column's head
+NAME = 28  # and of a policy's name
+FEW = 8
+"""Policies up to which each has its sentences."""
 CAUSES = {"kv": "KV memory", "sequences": "max_num_seqs", "tokens": "token budget", "other": "batching"}
 """What requests wait for (`studies.binding`), in few words."""
 VERDICTS = ("better", "worse", "higher", "lower", "not distinguishable", "the same")
@@ -37,7 +41,7 @@ def decision(found: Comparison) -> Table:
     """A row a policy, a column a figure; of all but the baseline, what they have more stands below the figure."""
     rows = []
     for policy in found.runs:
-        cells = [policy]
+        cells = [_named(policy)]
         for key in found.metrics:
             cell = written.figure(key, found.interval(policy, key))
             if policy != found.baseline:
@@ -45,7 +49,9 @@ def decision(found: Comparison) -> Table:
             cells.append(cell)
         rows.append((*cells, binds(found, policy)))
     head = ("", *(label(key) for key in found.metrics), "binds")
-    return Table("Decision", head, rows, "\n".join([*_notes(found), *_missing(found), *_own_seeds(found)]))
+    return Table(
+        "Decision", tuple(map(_wrapped, head)), rows, "\n".join([*_notes(found), *_missing(found), *_own_seeds(found)])
+    )
 
 
 def binds(found: Comparison, policy: str) -> str:
@@ -107,37 +113,55 @@ def pareto(found: Comparison) -> Table | None:
     if len(found.runs) < 2 or not marks - {"open", "not placed"}:
         return None
     head = ("", *(" against ".join(name(key) for key in front) for front in found.fronts))
-    rows = [(policy, *(_standing(standing[policy]) for standing in found.standings)) for policy in found.runs]
+    rows = [(_named(policy), *(_standing(standing, policy) for standing in found.standings)) for policy in found.runs]
     notes = [
         "yes: every other policy is worse in one of the two; no: those named are better, in both or in the one that differs"
     ]
     if "open" in marks:
         notes.append("open: intervals do not say yet; more seeds may")
-    return Table("Pareto set", head, rows, "; ".join(notes))
+    return Table("Pareto set", tuple(map(_wrapped, head)), rows, "; ".join(notes))
 
 
-def _standing(found: Standing) -> str:
+def _standing(standing: Mapping[str, Standing], policy: str) -> str:
+    """Where a policy is; of those that dominate it, one on the front is named first."""
+    found = standing[policy]
     if found.mark == "dominated":
-        more = f" and {len(found.by) - 2} more" if len(found.by) > 2 else ""
-        return f"no: {', '.join(found.by[:2])}{more}"
+        ordered = sorted(found.by, key=lambda other: standing[other].mark != "on the front")
+        return _named(f"no: {ordered[0]}" + (f" and {len(ordered) - 1} more" if len(ordered) > 1 else ""))
     return {"on the front": "yes", "open": "open"}.get(found.mark, DASH)
 
 
 def verdicts(found: Comparison) -> list[str]:
-    """A sentence a policy: in what it is better than the baseline, in what worse, and in what nobody can tell."""
-    said = []
+    """A sentence a policy: in what it is better than the baseline, in what worse, and in what nobody can tell. Of many policies a
+    sentence a figure: who has the best."""
+    if len(found.runs) > FEW:
+        return list(filter(None, (_best(found, key) for key in found.metrics)))
+    said: list[str] = []
     for policy in found.runs:
         if policy == found.baseline:
             continue
         by_verdict: dict[str, list[str]] = {}
         for key in found.metrics:
             difference = found.difference(policy, key)
-            said_so = f"{name(key)} ({size})" if (size := _size(key, difference)) else name(key)
-            by_verdict.setdefault(difference.verdict, []).append(said_so)
+            figure = f"{name(key)} ({size})" if (size := _size(key, difference)) else name(key)
+            by_verdict.setdefault(difference.verdict, []).append(figure)
         parts = [f"{_WORDS.get(word, word)} in {_and(by_verdict[word])}" for word in VERDICTS if word in by_verdict]
         if parts:
             said.append(f"{policy} against {found.baseline}: {'; '.join(parts)}.")
     return said
+
+
+def _best(found: Comparison, key: str) -> str:
+    """Who has the best of a figure, and who cannot be told from it; nothing where nobody is better."""
+    way = better(key)
+    figures = {p: v for p in found.runs if (v := found.interval(p, key)).estimate is not None}
+    if way is None or len({v.estimate for v in figures.values()}) < 2:
+        return ""
+    order = sorted(figures, key=lambda p: figures[p].estimate, reverse=way == "higher")  # type: ignore[arg-type, return-value]
+    first = order[0]
+    same = [p for p in order[1:] if found.difference(p, key, first).verdict in ("not distinguishable", "the same")]
+    with_it = f"; as good, as far as anybody can tell: {written.few(same)}" if same else ""
+    return f"{name(key)} is {'lowest' if way == 'lower' else 'highest'} with {first} ({written.figure(key, figures[first])}){with_it}."
 
 
 def _size(key: str, found: Difference) -> str:
@@ -151,18 +175,24 @@ def _and(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
+def sentences(found: Comparison) -> list[str]:
+    """All that is said below the tables of a terminal: verdicts, where step costs come from, and what binds each of a few policies."""
+    return [*verdicts(found), *found.costs(), *(found.sentences() if len(found.runs) <= FEW else ())]
+
+
 def shown(found: Comparison, width: int) -> list[Table]:
     """All tables in what `width` characters hold: the decision and the Pareto set with a row a policy, further figures with a column
     a policy, or else a row a policy too."""
     front, compared = pareto(found), found.table()
-    further = [compared] if _width(compared.head, compared.rows) <= width else _folded(_turned(compared), width)
+    further = [compared] if _width(compared.head, compared.rows) <= width else _folded(turned(compared), width)
     return [*_folded(decision(found), width), *(_folded(front, width) if front is not None else ()), *further]
 
 
-def _turned(table: Table) -> Table:
-    """The same with rows as columns."""
+def turned(table: Table) -> Table:
+    """The same with rows as columns, and columns as rows."""
     head, *rows = zip(table.head, *table.rows, strict=True)
-    return Table(table.title, tuple(head), [tuple(row) for row in rows], table.note)
+    named = [(_named(str(first)), *others) for first, *others in rows]
+    return Table(table.title, tuple(head), named, table.note)
 
 
 def _folded(table: Table, width: int) -> list[Table]:
@@ -186,6 +216,10 @@ def _table_of(
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     head, *rows = zip(first, *columns, strict=True)
     return tuple(head), [tuple(row) for row in rows]
+
+
+def _named(policy: str) -> str:
+    return "\n".join(textwrap.wrap(policy, NAME, break_long_words=False))
 
 
 def _wrapped(head: str) -> str:

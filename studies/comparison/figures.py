@@ -9,6 +9,7 @@ from studies.comparison.result import Comparison
 from studies.figures import BLUE, GREEN, INK, ORANGE, RED, Figure, axis, layout
 from studies.pareto import Mark
 from studies.statistics.directions import better
+from studies.tables import DASH
 
 GREY = "#8a929c"
 MARKS: dict[Mark, dict[str, Any]] = {
@@ -17,6 +18,9 @@ MARKS: dict[Mark, dict[str, Any]] = {
     "dominated": {"color": GREY, "symbol": "x", "size": 9},
 }
 COLORS = {"better": GREEN, "worse": RED, "higher": BLUE, "lower": BLUE}
+FAR = 20.0
+"""Ratio of the largest to the smallest value from which an axis is logarithmic."""
+LONG = 24
 NAMED = 14
 """Policies up to which a point carries its name; of more it is read under the pointer."""
 
@@ -26,6 +30,7 @@ def pareto(found: Comparison, k: int) -> Figure:
     across, up = found.fronts[k]
     standing = found.standings[k]
     data: list[dict[str, Any]] = []
+    places = _places(found, across)
     front = [
         (x.estimate, y.estimate)
         for policy in found.runs
@@ -34,14 +39,14 @@ def pareto(found: Comparison, k: int) -> Figure:
         and (y := found.interval(policy, up)).estimate is not None
     ]
     if len(front) > 1:
-        xs, ys = zip(*sorted(front), strict=True)
+        ordered = sorted(front)
         line = {"color": INK, "width": 1, "dash": "dot"}
         data.append(
             {
                 "type": "scatter",
                 "mode": "lines",
-                "x": xs,
-                "y": ys,
+                "x": [x for x, _ in ordered],
+                "y": [y for _, y in ordered],
                 "line": line,
                 "hoverinfo": "skip",
                 "showlegend": False,
@@ -60,7 +65,7 @@ def pareto(found: Comparison, k: int) -> Figure:
                 "x": [x.estimate for x in xs],
                 "y": [y.estimate for y in ys],
                 "text": policies,
-                "textposition": "top center",
+                "textposition": [places[policy] for policy in policies],
                 "cliponaxis": False,
                 "marker": marker,
                 "error_x": _bars([x.half_width for x in xs]),
@@ -70,21 +75,37 @@ def pareto(found: Comparison, k: int) -> Figure:
         )
     return {
         "data": data,
-        "layout": layout(380, xaxis=_titled(across), yaxis=_titled(up)),
+        "layout": layout(380, xaxis=_titled(found, across), yaxis=_titled(found, up)),
     }
+
+
+def _places(found: Comparison, across: str) -> dict[str, str]:
+    """Where names stand: by turns above and below from left to right, inwards at the sides."""
+    ordered = sorted(found.runs, key=lambda policy: found.interval(policy, across).estimate or 0.0)
+    sides = {0: "right", len(ordered) - 1: "left"} if len(ordered) > 1 else {}
+    return {policy: f"{('top', 'bottom')[k % 2]} {sides.get(k, 'center')}" for k, policy in enumerate(ordered)}
 
 
 def _bars(halves: list[float | None]) -> dict[str, Any]:
     return {"type": "data", "array": [half or 0.0 for half in halves], "color": GREY, "thickness": 1.2, "width": 4}
 
 
-def _titled(key: str) -> dict[str, Any]:
+def _titled(found: Comparison, key: str) -> dict[str, Any]:
+    """The axis of a figure, in equal ratios where values are far apart."""
+    values = [v for policy in found.runs if (v := found.interval(policy, key).estimate) is not None]
+    log = {"type": "log", "dtick": 1} if values and min(values) > 0 and max(values) > FAR * min(values) else {}
     way = {"lower": "less is better", "higher": "more is better", None: ""}[better(key)]
-    return axis(f"{decision.label(key)}, {way}" if way else decision.label(key))
+    return axis(f"{decision.label(key)}, {way}" if way else decision.label(key), **log)
 
 
-def change(found: Comparison, key: str) -> Figure:
-    """What each policy has more of a figure than the baseline, in percent of it (shares in points), with intervals."""
+def is_long(name: str) -> bool:
+    """Whether a name takes most of a small figure's width."""
+    return len(name) > LONG
+
+
+def change(found: Comparison, key: str) -> Figure | None:
+    """What each policy has more of a figure than the baseline, in percent of it (shares in points), with intervals; None where
+    nobody has any, or all are the same."""
     points = written.is_share(key)
     names, middles, below, above, colors, texts = [], [], [], [], [], []
     for policy in reversed(found.runs):  # the first one above
@@ -93,7 +114,8 @@ def change(found: Comparison, key: str) -> Figure:
         difference = found.difference(policy, key)
         part = difference.absolute if points else difference.relative
         scale = 1.0 if points and key.endswith("_percent") else 100.0
-        if part.estimate is None:
+        said = written.change(key, difference)
+        if part.estimate is None or said == DASH:
             continue
         low, high = (part.estimate if end is None else end for end in (part.low, part.high))
         names.append(policy)
@@ -101,8 +123,11 @@ def change(found: Comparison, key: str) -> Figure:
         below.append((part.estimate - low) * scale)
         above.append((high - part.estimate) * scale)
         colors.append(COLORS.get(difference.verdict, GREY))
-        texts.append(f"{written.change(key, difference)} ({difference.verdict})")
+        texts.append(f"{said} ({difference.verdict})")
+    if not any(middles):
+        return None
     unit = "points" if points else "%"
+    against = "the baseline" if is_long(found.baseline) else found.baseline
     return {
         "data": [
             {
@@ -124,8 +149,8 @@ def change(found: Comparison, key: str) -> Figure:
             }
         ],
         "layout": layout(
-            90 + 28 * max(len(names), 1),
-            xaxis=axis(f"more than {found.baseline} ({unit})", zeroline=True, zerolinecolor=INK, zerolinewidth=1),
+            90 + 28 * len(names),
+            xaxis=axis(f"more than {against} ({unit})", zeroline=True, zerolinecolor=INK, zerolinewidth=1),
             yaxis=axis("", type="category"),
             showlegend=False,
             margin={"l": 8, "r": 12, "t": 8, "b": 8},

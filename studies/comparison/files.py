@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FILES = ("compare.html", "compare.json", "compare.parquet")
-DRAWN = 12
+TITLED = 4
+"""Policies up to which the title names all."""
+DRAWN = 6
 """Policies up to which distributions are drawn over one another."""
 
 
@@ -100,19 +103,44 @@ def page(found: Comparison) -> html.Page:
         for k, (across, up) in enumerate(found.fronts)
         if len(found.runs) > 1
     ]
-    tables = [decision.decision(found), *([front] if front is not None else [])]
+    tables = [decision.decision(found)]
+    if front is not None:
+        bars = "Bars in the figures: intervals of each policy. Who dominates whom is judged by differences under the same seeds."
+        tables.append(replace(front, note=f"{front.note}\n{bars}"))
     said = "\n".join(decision.verdicts(found)) or "\n".join(found.sentences())
     sections = [html.Section("", said, (), tables, pairs)]
+    wide = any(map(figures.is_long, found.runs))
     if len(found.runs) > 1:
-        changes = [(decision.label(key), figures.change(found, key), False) for key in found.metrics]
+        drawn = ((decision.label(key), figures.change(found, key)) for key in found.metrics)
+        changes = [(title, figure, wide) for title, figure in drawn if figure is not None]
         sections.append(html.Section(f"Compared with {found.baseline}", "", (), [], changes))
-    seed = f", seed {found.seeds[0]}" if len(found.seeds) > 1 else ""
-    drawn = {name: run.records for name, run in list(found.runs.items())[:DRAWN]}
-    more = f", the first {DRAWN} policies" if len(found.runs) > DRAWN else ""
-    curves = [(f"{title}{seed}{more}", drawings.latency_cdf(metric, drawn), False) for metric, title in report.CDFS]
-    sections.append(html.Section("Latency of requests", "", (), [], curves))
-    sections.append(html.Section("Further figures, and what binds", "\n".join(found.sentences()), (), [found.table()]))
+    sections.append(_curves(found, wide))
+    few = len(found.runs) <= decision.FEW
+    bound, further = "\n".join(found.sentences()), found.table()
+    said, further = (bound, further) if few else ("", decision.turned(further))
+    sections.append(html.Section("Further figures, and what binds", said, (), [further]))
     lead = "\n".join(line for run in found.runs.values() for line in (run_tables.heading(run), *run_tables.about(run)))
-    folded = [("What was run", lead), *((f"Scenario {name}", run.scenario_yaml) for name, run in found.runs.items())]
-    title = found.question if found.question else " against ".join(found.runs)
+    folded = [
+        ("What binds", "" if few else bound),
+        ("What was run", lead),
+        *((f"Scenario {name}", run.scenario_yaml) for name, run in found.runs.items()),
+    ]
+    title = found.question or " against ".join(found.runs)
+    if not found.question and len(found.runs) > TITLED:
+        title = f"{found.baseline} and {len(found.runs) - 1} other policies"
     return html.Page(title, "\n".join(found.costs()), sections, folded)
+
+
+def _curves(found: Comparison, wide: bool) -> html.Section:
+    """Distributions of latencies under the first seed; of many policies those of the baseline and of what nobody dominates."""
+    chosen = list(found.runs)
+    if len(chosen) > DRAWN:
+        placed = {policy for standing in found.standings for policy in chosen if standing[policy].mark != "dominated"}
+        chosen.sort(key=lambda policy: (policy != found.baseline, policy not in placed))
+        chosen = chosen[:DRAWN]
+    records = {policy: found.runs[policy].records for policy in chosen}
+    drawn = [(title, drawings.latency_cdf(metric, records), wide) for metric, title in report.CDFS]
+    caption = f"Under seed {found.seeds[0]}" if len(found.seeds) > 1 else ""
+    if len(found.runs) > DRAWN:
+        caption = f"{caption or 'Shown'}: {DRAWN} of {len(found.runs)} policies, the baseline and others that no other dominates first"
+    return html.Section("Latency of requests", "", (), [], drawn, caption)

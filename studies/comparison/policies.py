@@ -223,7 +223,8 @@ def _of_ablation(item: Ablation, source: str, overrides: Sequence[str], trace: s
     found = {}
     for name, texts in item.variants.items():
         where = f"{source}: variant {name}"
-        given = [*overrides, *(Override.parse(text, f"{where}: {text}") for text in texts)]
+        varied = [Override.parse(text, f"{where}: {text}") for text in texts]
+        given: list[str | Override] = [*overrides, *varied]
         if item.base is not None:
             found[name] = scenarios.load(item.base, overrides=given, trace=trace)
         else:

@@ -65,9 +65,10 @@ class Comparison:
         """A figure of a policy."""
         return self.replications[name].interval(key, self.confidence)
 
-    def difference(self, name: str, key: str) -> Difference:
-        """What a policy has more than the baseline."""
-        return self.replications[self.baseline].difference(self.replications[name], key, self.confidence)
+    def difference(self, name: str, key: str, than: str | None = None) -> Difference:
+        """What a policy has more than another one, the baseline by default."""
+        first = self.replications[self.baseline if than is None else than]
+        return first.difference(self.replications[name], key, self.confidence)
 
     @cached_property
     def standings(self) -> list[dict[str, Standing]]:
@@ -81,11 +82,7 @@ class Comparison:
     @property
     def exact(self) -> bool:
         """Whether seeds change nothing at all: what was replayed is no sample of anything."""
-        return len(self.seeds) > 1 and all(
-            len({row.get(key) for row in found.rows}) == 1
-            for found in self.replications.values()
-            for key in self.metrics
-        )
+        return all(found.alike for found in self.replications.values())
 
     @property
     def figures(self) -> tuple[str, ...]:
@@ -140,24 +137,40 @@ class Comparison:
 
     def table(self) -> Table:
         """A column a policy, figures that are no part of the decision; rows that no policy has are left out."""
-        rows, withheld = [], []
+        rows, withheld, partly = [], [], []
         for key in ROWS:
             if key in self.metrics:
                 continue
             if self._any(key):
-                rows.append((tables.label(key), *(written.figure(key, self.interval(name, key)) for name in self.runs)))
-            elif any("effective samples" in run.summary["refused"].get(key, "") for run in self.runs.values()):
+                cells = [written.figure(key, self.interval(name, key)) for name in self.runs]
+                rows.append((tables.label(key), *cells))
+                partly += [tables.label(key)] if tables.DASH in cells and self._too_few(key) else []
+            elif self._too_few(key):
                 withheld.append(tables.label(key))
         if any(run.info["quality"] for run in self.runs.values()):
             rows.append(("mean KL of its precision (nats)", *(_lost(run) for run in self.runs.values())))
         busy = "binding.busy"
         rows.append(("engine busy", *(written.figure(busy, self.interval(name, busy)) for name in self.runs)))
         notes = [f"Too few independent requests for {', '.join(withheld)}"] if withheld else []
-        if open_ := [
-            f"{name}{tables.between(run.summary)}" for name, run in self.runs.items() if tables.between(run.summary)
-        ]:
+        notes += [f"{tables.DASH} {', '.join(partly)}: not every run can carry it"] if partly else []
+        if open_ := self._open_capacities():
             notes.append(f"KV capacity (tokens) that no log states: {', '.join(open_)}")
         return Table("Compared", ("", *self.runs), rows, "\n".join(notes))
+
+    def _open_capacities(self) -> list[str]:
+        """Intervals of KV capacities that nobody stated, each behind the policies that have it."""
+        names: dict[str, list[str]] = {}
+        for name, run in self.runs.items():
+            if said := tables.between(run.summary):
+                names.setdefault(said, []).append(name)
+        return [f"{written.few(those, 4)}{said}" for said, those in names.items()]
+
+    def _too_few(self, key: str) -> bool:
+        """Whether a sample is too small for a figure, under the first seed or under others."""
+        refused = any("effective samples" in run.summary["refused"].get(key, "") for run in self.runs.values())
+        return refused or any(
+            0 < found.values(key).count(None) < len(self.seeds) for found in self.replications.values()
+        )
 
     def sentences(self) -> list[str]:
         """What binds each, and how much of it lies outside what was measured."""

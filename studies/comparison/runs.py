@@ -18,7 +18,7 @@ from studies.results import Run
 from studies.run import Progress, simulate
 from studies.statistics.directions import better
 from studies.statistics.intervals import FEWEST
-from studies.sweeps.cells import Row, figures
+from studies.sweeps.cells import Row, figures, figures_of
 
 PERCENTILES = (50.0, 90.0, 95.0, 99.0)
 TAILS = ("p99", "p95", "p90", "p50", "mean")
@@ -108,6 +108,8 @@ def _run(job: Job) -> tuple[Row, Run | None]:
     """Figures of a run, and the run itself where it is wanted."""
     name, scenario, percentiles, whole = job
     try:
+        if not whole and percentiles == PERCENTILES:
+            return figures_of(scenario), None
         run = simulate(scenario, percentiles=percentiles)
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
@@ -155,13 +157,14 @@ def _decisive(found: Policies, replications: Mapping[str, Replications]) -> tupl
     """Figures that a decision is about, where nobody says which: those of a study, or objectives, tails, throughput, promises, cost."""
     money = [key for key in (COST, "usd_per_hour") if _has(replications, key)]
     if own := [key for key in found.metrics if _has(replications, key)]:
-        return tuple(dict.fromkeys((*own, *money[:1])))
+        return tuple(dict.fromkeys((*own, "output_throughput", *money[:1])))
     held = [o.key for scenario in found.scenarios.values() for o in scenario.objectives]
-    keys = [key for key in held if _has(replications, key)]
+    held = [key for key in held if _complete(replications, key)]
+    keys = []
     for latency in ("ttft", "tpot"):
-        told = any(f"_{latency}_" in key and _complete(replications, key) for key in keys)
-        if not told and (tail := _tail(replications, latency)):
-            keys.append(tail)
+        tail = _tail(replications, latency)
+        keys += [key for key in held if f"_{latency}_" in key] or ([tail] if tail else [])
+    keys += held
     keys.append("output_throughput")
     keys += [key for key in ("good_request_fraction",) if _has(replications, key)]
     return tuple(dict.fromkeys((*keys, *money)))

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
-from studies.statistics.differences import Difference, percent
+from studies.statistics.differences import Difference
 from studies.statistics.intervals import Interval
 from studies.tables import DASH, number
 
 SHARES = ("good_request_fraction", "expected_quality", "device_utilization", "busy")
+MANY = 9.0
+"""Part that a figure grows by from which it is written as times."""
+EVEN = 1.5
+"""How many times farther one end of an interval may be, so that both are written as one ±, the larger."""
 NONE_SEEN = "none seen"
 
 
@@ -18,20 +23,29 @@ def is_share(key: str) -> bool:
     return name in SHARES or name.endswith("_percent")
 
 
+def few(names: Sequence[str], most: int = 2) -> str:
+    """Some names, and how many more there are."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
 def figure(key: str, found: Interval) -> str:
-    """`162 ± 5`, `97.1 % ± 0.4`; without an interval, or with one of no width, the estimate alone; a dash for none, or where some
-    seeds have none."""
+    """`162 ± 5`, `97.1 % ± 0.4`, or `99.6 % (98.9 to 100.0)` where the ends are not about equally far; without an interval, or with
+    one of no width, the estimate alone; a dash for none, or where some seeds have none."""
     share = key.rpartition(".")[2] in SHARES
     scale, unit = (100.0, " %") if share else (1.0, "")
-    value, half = found.estimate, found.half_width
+    value, low, high = found.estimate, found.low, found.high
     if value is None or _lacks(found):
         return DASH
-    if not half:
+    half = 0.0 if low is None or high is None else max(value - low, high - value)
+    if not half or low is None or high is None:
         return f"{number(value * scale)}{unit}"
     digits = decimals(half * scale)
     if digits is None:
         return f"{number(value * scale)}{unit} ± {half * scale:.0e}"
-    return f"{value * scale:,.{digits}f}{unit} ± {half * scale:,.{digits}f}"
+    said = f"{value * scale:,.{digits}f}{unit}"
+    if _is_even(found):
+        return f"{said} ± {half * scale:,.{digits}f}"
+    return f"{said} ({low * scale:,.{digits}f} to {high * scale:,.{digits}f})"
 
 
 def change(key: str, found: Difference) -> str:
@@ -47,7 +61,33 @@ def change(key: str, found: Difference) -> str:
         return _signed(found.absolute, 1.0 if key.endswith("_percent") else 100.0, " pts")
     if found.relative.estimate is None or found.relative.refused.startswith("the first"):
         return _signed(found.absolute, 1.0, "")
-    return percent(found.relative, signed=True)
+    return _part(found.relative)
+
+
+def _part(found: Interval) -> str:
+    """A part as `-12 % ± 3 %`, ten times as much and more as `430 times`; the ends of its interval where they are not about equally
+    far."""
+    assert found.estimate is not None
+    times = found.estimate >= MANY
+    scale, above, unit, sign = (1.0, 1.0, " times", "") if times else (100.0, 0.0, " %", "+")
+    middle = (found.estimate + above) * scale
+    if found.low is None or found.high is None:
+        return f"{middle:{sign},.{decimals(middle) or 0}f}{unit}"
+    low, high = ((end + above) * scale for end in (found.low, found.high))
+    far = max(middle - low, high - middle)
+    if not far:
+        return f"{middle:{sign},.{decimals(middle) or 0}f}{unit}"
+    digits = min(decimals(far) or 0, 3)
+    said = f"{round(middle, digits) + 0.0:{sign},.{digits}f}{unit}"
+    if _is_even(found):
+        return f"{said} ± {far:,.{digits}f}" + (unit if not times else "")
+    return f"{said} ({low:{sign},.{digits}f} to {high:{sign},.{digits}f}{unit if not times else ''})"
+
+
+def _is_even(found: Interval) -> bool:
+    """Whether both ends of an interval are about equally far from its estimate."""
+    near, far = sorted((found.estimate - found.low, found.high - found.estimate))  # type: ignore[operator]
+    return far <= EVEN * near
 
 
 def _lacks(found: Interval) -> bool:

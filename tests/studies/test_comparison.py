@@ -1,0 +1,233 @@
+"""Policies under the same seeds: intervals, differences to a baseline, the Pareto set, and how they are written."""
+
+import json
+
+import pyarrow.parquet as pq
+import pytest
+
+import scenarios
+from scenarios import InputError
+from studies import comparison
+from studies.comparison import compare, decision, figures, runs, written
+from studies.statistics import intervals
+from studies.statistics.differences import difference
+from studies.statistics.intervals import Interval
+
+SMALL = ["workload.requests=60"]
+TAIL, COST = "p90_ttft_ms", "usd_per_1m_output_tokens"
+
+
+@pytest.fixture(scope="module")
+def found():
+    """Three policies of which one is worse in everything."""
+    return compare(
+        "azure-conversation",
+        overrides=SMALL,
+        variants={"fp8": ["engine.kv_cache_dtype=fp8"], "narrow": ["engine.max_num_seqs=4"]},
+        seeds=5,
+    )
+
+
+def test_every_policy_has_the_same_seeds_and_an_interval(found):
+    assert found.seeds == (0, 1, 2, 3, 4)
+    assert {r.seeds for r in found.replications.values()} == {found.seeds}
+    interval = found.interval("fp8", TAIL)
+    assert interval.n == 5
+    assert interval.low < interval.estimate < interval.high
+
+
+def test_a_difference_under_the_same_seeds_is_known_better_than_its_figures(found):
+    here = found.difference("fp8", "mean_tpot_ms")
+    assert here.verdict == "better"
+    assert here.absolute.half_width < found.interval("fp8", "mean_tpot_ms").half_width
+
+
+def test_the_baseline_is_the_first_or_the_one_that_is_named(found):
+    assert found.baseline == "azure-conversation"
+    turned = compare("demo", overrides=["workload.requests=5"], variants={"b": ["replicas=2"]}, seeds=1, baseline="b")
+    assert turned.to_dict()["scenarios"][1]["differences"] is None
+    with pytest.raises(InputError, match="--baseline c: unknown policy"):
+        compare("demo", overrides=["workload.requests=5"], baseline="c")
+
+
+def test_who_is_worse_in_everything_is_dominated(found):
+    across = found.fronts.index((TAIL, COST))
+    assert found.standings[across]["narrow"].mark == "dominated"
+    table = decision.pareto(found)
+    assert table.rows[2][1].startswith("no: ")
+
+
+def test_the_decision_has_a_row_a_policy_with_its_difference_below_each_figure(found):
+    table = decision.decision(found)
+    assert [row[0] for row in table.rows] == ["azure-conversation", "fp8", "narrow"]
+    assert "\n" not in table.rows[0][1]
+    assert all("\n" in cell for cell in table.rows[2][1:-1])
+    assert table.head[-1] == "binds"
+    assert table.rows[2][-1] == "max_num_seqs"
+    assert "Means over 5 seeds (0 to 4)" in table.note
+
+
+def test_verdicts_say_in_what_a_policy_is_better_and_by_how_much(found):
+    fp8, narrow = decision.verdicts(found)
+    assert fp8.startswith("fp8 against azure-conversation: better in ")
+    assert "worse in p90 TTFT (" in narrow
+
+
+def test_many_policies_are_told_by_who_is_best():
+    many = {str(n): [f"engine.max_num_seqs={n}"] for n in (1, 2, 3, 4, 6, 8, 16, 32)}
+    found = compare("azure-conversation", overrides=["workload.requests=20"], variants=many, seeds=2)
+    said = decision.verdicts(found)
+    assert any(line.startswith("output throughput is highest with ") for line in said)
+    assert not any(" against " in line for line in said)
+    assert found.sentences()[0] not in decision.sentences(found)
+
+
+def test_few_seeds_have_no_interval_and_decide_nothing():
+    found = compare("demo", overrides=["workload.requests=20"], variants={"b": ["replicas=2"]}, seeds=2)
+    assert "nobody knows which differences are chance" in decision.decision(found).note
+    assert decision.pareto(found) is None
+    assert decision.verdicts(found) == []
+
+
+def test_a_replayed_trace_is_no_sample_and_says_so(tmp_path):
+    trace = tmp_path / "t.csv"
+    rows = "".join(f"2023-11-16 18:15:{s}.68,{300 + s},44\n" for s in range(10, 50))
+    trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + rows)
+    found = compare("azure-conversation", trace=trace, variants={"fp8": ["engine.kv_cache_dtype=fp8"]}, seeds=5)
+    assert found.exact
+    table = decision.decision(found)
+    assert "change nothing here" in table.note
+    assert not any("±" in cell for row in table.rows for cell in row)
+    assert found.difference("fp8", "mean_tpot_ms").verdict == "better"
+
+
+def test_a_percentile_that_is_asked_for_is_computed():
+    found = compare("demo", overrides=["workload.requests=20"], seeds=1, metrics=["p75_ttft_ms", "p12.5_e2el_ms"])
+    assert found.metrics == ("p75_ttft_ms", "p12.5_e2el_ms")
+    assert found.interval("demo", "p12.5_e2el_ms").estimate > 0
+
+
+def test_a_figure_that_samples_cannot_carry_is_a_dash_with_its_reason():
+    found = compare("demo", overrides=["workload.requests=20"], seeds=1, metrics=["p99_ttft_ms"])
+    table = decision.decision(found)
+    assert table.rows[0][1] == "–"
+    assert "– p99 TTFT: not every run of demo can carry it" in table.note
+
+
+def test_a_scenario_with_another_seed_runs_under_those_of_the_first():
+    a, b = (scenarios.load("demo", overrides=["workload.requests=5"], seed=seed) for seed in (3, 9))
+    found = compare({"a": a, "b": b}, seeds=2)
+    assert found.seeds == (3, 4)
+    assert "b: seed 9 of its own is not among them" in decision.decision(found).note
+
+
+def test_a_study_runs_as_many_seeds_as_it_says_or_as_it_is_told(tmp_path):
+    (tmp_path / "s.yaml").write_text(
+        "base: demo\nset: [workload.requests=5]\naxes: {replicas: [1, 2]}\nseeds: [4, 7]\n"
+    )
+    assert compare(tmp_path / "s.yaml").seeds == (4, 7)
+    assert compare(tmp_path / "s.yaml", seeds=3).seeds == (4, 7, 8)
+
+
+def test_classes_and_pools_are_compared_too():
+    found = compare("priority_classes", overrides=["workload.requests=60"], seeds=1)
+    assert "interactive: p90 TTFT (ms)" in [head.replace("\n", " ") for head in decision.decision(found).head]
+    pools = compare("cascade", overrides=["workload.requests=30"], seeds=1)
+    assert decision.decision(pools).rows[0][-1] == "–"
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_tables_fold_to_the_width_of_a_terminal(found, width):
+    for table in decision.shown(found, width):
+        lines = [[max(map(len, cell.split("\n"))) for cell in row] for row in (table.head, *table.rows)]
+        assert sum(map(max, zip(*lines, strict=True))) + 3 * (len(table.head) - 1) <= width
+
+
+def test_what_is_written_does_not_depend_on_the_number_of_processes(tmp_path, monkeypatch):
+    folders = []
+    for processes, short in ((1, 1e9), (2, -1.0)):
+        monkeypatch.setattr(runs, "SHORT", short)
+        found = compare(
+            "demo", overrides=["workload.requests=10"], variants={"b": ["replicas=2"]}, seeds=2, processes=processes
+        )
+        comparison.write(found, tmp_path / str(processes))
+        folders.append({path.name: path.read_bytes() for path in (tmp_path / str(processes)).iterdir()})
+    assert folders[0] == folders[1]
+    assert set(folders[0]) == {"compare.html", "compare.json", "compare.parquet"}
+
+
+def test_the_table_has_a_row_a_policy_and_figure(found, tmp_path):
+    comparison.write(found, tmp_path / "out")
+    table = pq.read_table(tmp_path / "out" / "compare.parquet")
+    rows = {(row["policy"], row["metric"]): row for row in table.to_pylist()}
+    assert len(rows) == table.num_rows == 3 * len(found.figures)
+    row, here = rows["fp8", TAIL], found.difference("fp8", TAIL)
+    assert (row["difference"], row["relative_high"]) == (here.absolute.estimate, here.relative.high)
+    assert row["verdict"] == here.verdict
+    assert rows["azure-conversation", TAIL]["verdict"] is None
+    about = json.loads(table.schema.metadata[b"comparison"])
+    assert about["seeds"] == [0, 1, 2, 3, 4]
+    assert about["pareto"][0]["standings"]["narrow"]["mark"] == "dominated"
+
+
+def test_the_page_holds_the_decision_and_every_figure(found, tmp_path):
+    page = comparison.write(found, tmp_path / "out").read_text()
+    for part in ("Decision", "Pareto set", "Compared with azure-conversation", "Latency of requests", "What was run"):
+        assert part in page
+    for k in range(len(found.fronts)):
+        drawn = figures.pareto(found, k)
+        names = [name for trace in drawn["data"] for name in trace.get("text", ())]
+        assert sorted(names) == sorted(found.runs)
+
+
+def test_a_figure_of_differences_leaves_out_the_baseline_and_what_is_all_the_same(found):
+    assert figures.change(found, "usd_per_hour") is None
+    assert figures.change(found, TAIL)["data"][0]["y"] == ["narrow", "fp8"]
+
+
+def test_json_keeps_the_figures_of_the_first_seed_beside_intervals(found):
+    told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    first = told["scenarios"][0]
+    assert first["mean_ttft_ms"] == found.runs["azure-conversation"].summary["mean_ttft_ms"]
+    assert first["intervals"]["mean_ttft_ms"]["n"] == 5
+    assert first["differences"] is None
+    assert told["scenarios"][1]["differences"]["mean_tpot_ms"]["verdict"] == "better"
+    assert told["pareto"][0]["metrics"] == [TAIL, COST]
+
+
+@pytest.mark.parametrize(
+    ("key", "interval", "said"),
+    [
+        ("mean_ttft_ms", Interval(162.34, 157.2, 167.4, 5), "162 ± 5"),
+        ("mean_ttft_ms", Interval(162.34, 160.97, 163.71, 5), "162.3 ± 1.4"),
+        ("mean_ttft_ms", Interval(0.62525, 0.62405, 0.62645, 5), "0.6252 ± 0.0012"),
+        ("completed", Interval(12345.0, 12000.0, 12690.0, 5), "12,345 ± 345"),
+        ("good_request_fraction", Interval(0.971, 0.967, 0.975, 5), "97.1 % ± 0.4"),
+        ("good_request_fraction", Interval(0.996, 0.989, 1.0, 5), "99.6 % (98.9 to 100.0)"),
+        ("kv_cache_hit_percent", Interval(91.8, 91.2, 92.4, 5), "91.8 ± 0.6"),
+        ("completed", Interval(30.0, 30.0, 30.0, 5), "30"),
+        ("mean_ttft_ms", Interval(7.0, 6.9999999, 7.0000001, 5), "7 ± 1e-07"),
+        ("mean_ttft_ms", Interval(None), "–"),
+        ("p99_ttft_ms", intervals.mean([1.0, None, 2.0]), "–"),
+    ],
+)
+def test_figures_show_their_interval_to_the_digit_that_it_leaves(key, interval, said):
+    assert written.figure(key, interval) == said
+
+
+def pair(first, second, key="mean_ttft_ms"):
+    better = "lower" if key.endswith("_ms") else "higher"
+    return written.change(key, difference(dict(enumerate(first)), dict(enumerate(second)), better=better))
+
+
+def test_changes_are_written_as_parts_points_times_or_not_seen():
+    steps = [0.0, 1.0, -1.0, 0.5, -0.5]
+    base = [100.0 + s for s in steps]
+    assert pair(base, [88.0 - s for s in steps]) == "-12.0 % ± 1.9 %"
+    assert pair(base, [100.0 - s for s in steps]) == "none seen"
+    assert pair(base, base) == "same"
+    assert pair(base, [4000.0 + 10 * s for s in steps]) == "40.0 times ± 0.3"
+    assert pair([0.0] * 5, [3.0, 4, 5, 4, 4], "completed") == "+4.0 ± 0.9"
+    assert pair([0.9 + s / 100 for s in steps], [0.8 + s / 100 for s in steps], "good_request_fraction") == "-10 pts"
+    assert pair([1.0] * 5, [None] * 5) == "–"
+    assert pair([2.0] * 5, [1.0] * 5) == "-50 %"
