@@ -64,7 +64,8 @@ class Shown(Section):
         return value * _SCALES.get(unit.partition(" ")[0], 1.0)
 
     def agrees(self, value: float, half: float | None) -> bool:
-        """Whether a figure in its unit, and half the width of its interval, round to what is written."""
+        """Whether a figure in its unit, and half the width of its interval, round to what is written. A loss is written without its
+        sign."""
         stated, stated_half, _ = self._parts
         if not _rounds_to(value, stated):
             return False
@@ -79,4 +80,4 @@ class Shown(Section):
 def _rounds_to(value: float, written: str) -> bool:
     exponent = Decimal(written).as_tuple().exponent
     assert isinstance(exponent, int)
-    return abs(value - float(written)) <= 0.5 * 10.0**exponent * (1 + 1e-9)
+    return abs(abs(value) - abs(float(written))) <= 0.5 * 10.0**exponent * (1 + 1e-9)
