@@ -65,10 +65,9 @@ def sweep(
 
     if scheduler is not None and workers is not None:
         raise InputError("--workers: is about processes of this machine; a scheduler has its own workers, leave it out")
-    folder = out
+    folder = Path("out") / Path(study).stem if out is None else out
     try:
         asked = studies_of.read(study)
-        folder = Path("out") / asked.name if out is None else out
         if dry_run:
             _dry(run.plan(asked, set_ or ()), folder, allow_bad, as_json)
             return
@@ -155,7 +154,11 @@ def _progress() -> Iterator[Progress]:
         said = -1
 
         def tell(done: int, total: int, failed: int) -> None:
-            nonlocal said
+            nonlocal said, began
+            if not done:
+                began = time.monotonic()
+                terminal.say(f"{total:,} cells to run")
+                return
             part = 10 * done // total
             if part > said:
                 said = part

@@ -147,6 +147,8 @@ def sweep(
         }
         rows = dict(kept)
         failed = 0
+        if jobs and progress is not None:
+            progress(0, len(jobs), 0)
         for key, row in _run(list(jobs.values()), folder, workers, scheduler):
             rows[key] = row
             failed += row["error"] is not None
@@ -167,11 +169,9 @@ def check(planned: Plan, allow_bad: bool) -> None:
     place, why = next(iter(planned.refused.items()))
     if total == 1:
         raise InputError(why)
-    way_out = "" if bad == total else ". To run the others, and keep these as failed rows, give --allow-bad"
-    cell = planned.cells[place]
-    raise InputError(
-        f"{why} ({bad:,} of {total:,} cells are wrong like this one, of {cell.point}, or otherwise{way_out})"
-    )
+    told = f"{why}. So {bad:,} of {total:,} cells cannot be run, this one of {planned.cells[place].point}"
+    way_out = "" if bad == total else "; --allow-bad runs the others, and keeps these as failed rows"
+    raise InputError(told + way_out)
 
 
 def computed(job: Job) -> Done:
