@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 from studies import questions
@@ -19,8 +20,8 @@ runs with tables and figures: `servetwin sweep which_token_budget --out out/budg
 
 Figures are means over five seeds, the same requests at every point of a study; "±" is half of a 95 % interval (Student's t) and says how far
 another draw of the workload would move them, not how far the model is from your hardware. That is in [fidelity.md](fidelity.md), and each answer
-names what it takes for granted. This page is written from the files of the studies; a test keeps it so, and `python bench/questions.py` runs all of them and compares
-every figure.
+names what it takes for granted. This page is written from the files of the studies; a test keeps it so, and `python bench/questions.py`
+runs all of them and compares every figure.
 """
 
 
@@ -51,11 +52,15 @@ def _section(name: str, study: Study) -> str:
     checks = "\n".join(f"- {expected}" for expected in study.expect)
     return (
         f"### {study.question}\n\n"
-        f"{study.answer.strip()}\n\n"
-        f"**Assumes.** {study.assumes.strip()}\n\n"
+        f"{_wrapped(study.answer)}\n\n"
+        f"{_wrapped(f'**Assumes.** {study.assumes}')}\n\n"
         f"**On hardware.** {study.on_hardware.strip()}\n\n"
         f"**Held to** ([`{name}`](../scenarios/library/questions/{name}.yaml)):\n\n{checks}\n"
     )
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text.strip(), 140, break_long_words=False, break_on_hyphens=False)
 
 
 if __name__ == "__main__":
