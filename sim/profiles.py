@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import difflib
 import json
+from functools import cache
 from importlib import resources
 from pathlib import Path
 
@@ -22,6 +23,11 @@ AnyProfile = Profile | OperatorProfile
 
 def shipped_profiles() -> list[str]:
     """Names of the profiles that come with the package: `file`, or `folder/file` where they are grouped by hardware."""
+    return list(_shipped_names())
+
+
+@cache
+def _shipped_names() -> tuple[str, ...]:
     root = resources.files("calibration.profiles")
     names = []
     for entry in root.iterdir():
@@ -29,7 +35,7 @@ def shipped_profiles() -> list[str]:
             names += [f"{entry.name}/{f.name}" for f in entry.iterdir() if f.name.endswith(".json")]
         elif entry.name.endswith(".json"):
             names.append(entry.name)
-    return sorted(name.removesuffix(".json") for name in names)
+    return tuple(sorted(name.removesuffix(".json") for name in names))
 
 
 def shipped_bytes(name: str) -> bytes:
@@ -43,14 +49,21 @@ def load_profile(source: Path | str) -> AnyProfile:
     Raises:
         InputError: no such profile, or the file is not one.
     """
-    path, names = Path(source), shipped_profiles()
+    path = Path(source)
     if path.is_file():
-        text, where = path.read_bytes(), str(path)
-    elif str(source) in names:
-        text = shipped_bytes(str(source))
-        where = f"shipped profile {source}"
-    else:
-        raise InputError(_no_profile(str(source), names))
+        return _parsed(path.read_bytes(), str(path))
+    if str(source) in _shipped_names():
+        return _shipped(str(source))
+    raise InputError(_no_profile(str(source), shipped_profiles()))
+
+
+@cache
+def _shipped(name: str) -> AnyProfile:
+    """Read once: thousands of runs may ask for the same."""
+    return _parsed(shipped_bytes(name), f"shipped profile {name}")
+
+
+def _parsed(text: bytes, where: str) -> AnyProfile:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
