@@ -48,7 +48,13 @@ class Replications:
         """Mean over seeds with Student's t interval; refused where they are alike: one of width zero would lie. What one run alone
         knows then, `within` says."""
         found = intervals.mean(self.values(key), confidence)
-        return replace(found, low=None, high=None, n=1, refused=ALIKE) if self.alike else found
+        if self.alike:
+            return replace(found, low=None, high=None, n=1, refused=ALIKE)
+        if key.endswith("good_request_fraction") and found.low is not None and found.high is not None:
+            return replace(
+                found, low=max(found.low, 0.0), high=min(found.high, 1.0)
+            )  # no part is less than none or more than all
+        return found
 
     def within(self, key: str, confidence: float = CONFIDENCE) -> Interval:
         """What the first seed's run alone knows of a figure once it is warm (`studies.within_run`): of a replayed trace too."""

@@ -5,16 +5,14 @@ from __future__ import annotations
 import re
 
 import numpy as np
-from numpy.typing import NDArray
 
-from serving.metrics import by_request, is_promised, meets
+from serving.metrics import is_promised, meets
 from serving.tries import intended_ns, last_tries
 from studies.results import Run
-from studies.statistics.batch_means import batch_means
 from studies.statistics.intervals import CONFIDENCE, Interval
 from studies.statistics.proportions import proportion
 from studies.statistics.quantiles import quantile
-from studies.statistics.warm_up import mser5
+from studies.steady_state import mean_of, warm
 
 KEYS = "mean_ttft_ms, p95_ttft_ms (or of tpot, e2el, queue) and good_request_fraction"
 
@@ -33,31 +31,23 @@ def within_run(run: Run, key: str, confidence: float = CONFIDENCE) -> Interval:
         return _good(run, confidence)
     if found is None:
         raise ValueError(f"key: found {key!r}, but one run has intervals of {KEYS} only")
-    values = by_request(run.records, found[2])[_order(run)] * 1e3
-    values = values[~np.isnan(values)]
-    warm = mser5(values)
-    if warm.cut is None:
-        return Interval(None, confidence=confidence, refused=warm.refused)
+    state = warm(run.records)[found[2]]
     if found[1] is None:
-        return batch_means(values[warm.cut :], confidence)
-    return quantile(values[warm.cut :], float(found[1]), independent=False, confidence=confidence)
+        return mean_of(state, confidence)
+    if state.refused:
+        return Interval(None, confidence=confidence, refused=state.refused)
+    return quantile(state.values, float(found[1]), independent=False, confidence=confidence)
 
 
 def _good(run: Run, confidence: float) -> Interval:
     slo = None if run.scenario is None else run.scenario.slo
     if slo is None or not is_promised(run.records, slo):
         return Interval(None, confidence=confidence, refused="no SLO is stated")
-    steady = run.info["steady_state"].values()
-    for state in steady:
-        if state["cut"] is None and state["requests"]:
-            return Interval(None, confidence=confidence, refused=state["refused"])
-    order = _order(run)
-    sent = intended_ns(run.records)[order] / 1e9
-    warm = sent >= sent[0] + max(state["cut_s"] or 0.0 for state in steady)
-    return proportion(meets(run.records, slo)[order][warm], independent=False, confidence=confidence)
-
-
-def _order(run: Run) -> NDArray[np.intp]:
-    """Rows of requests that were sent, in order of when."""
-    which = np.flatnonzero(last_tries(run.records))
-    return which[np.argsort(intended_ns(run.records)[which], kind="stable")]
+    states = [state for state in warm(run.records).values() if state.warm_up.of]
+    if refused := next((state.refused for state in states if state.refused), ""):
+        return Interval(None, confidence=confidence, refused=refused)
+    rows = np.flatnonzero(last_tries(run.records))
+    rows = rows[np.argsort(intended_ns(run.records)[rows], kind="stable")]
+    sent = intended_ns(run.records)[rows] / 1e9
+    kept = rows[sent >= sent[0] + max((state.cut_s or 0.0 for state in states), default=0.0)]
+    return proportion(meets(run.records, slo)[kept], independent=False, confidence=confidence)

@@ -156,7 +156,8 @@ def _relative(a: NDArray[np.float64], b: NDArray[np.float64], ratio: float | Non
 
 
 def percent(found: Interval, *, signed: bool = False, around: bool = False) -> str:
-    """A part as `-12 % ± 3 %`; as `-12 % (-18 to -9 %)` where the ends are not equally far. around: without its sign."""
+    """A part as `-12 % ± 3 %`; as `-12 % (-18 to -9 %)` where one end is more than a fifth further than the other. around: without
+    its sign."""
     if found.estimate is None:
         return DASH
     turned = -1 if around and found.estimate < 0 else 1
@@ -167,9 +168,9 @@ def percent(found: Interval, *, signed: bool = False, around: bool = False) -> s
     digits = _digits((high - low) / 2)
     # A minus before what rounds to nothing would be read as a direction.
     text = f"{_plain(middle, digits):{'+' if signed else ''}.{digits}f} %"
-    below, above = f"{middle - low:.{digits}f}", f"{high - middle:.{digits}f}"
-    if below == above:
-        return f"{text} ± {above} %"
+    below, above = middle - low, high - middle
+    if max(below, above) <= 1.2 * min(below, above):
+        return f"{text} ± {(high - low) / 2:.{digits}f} %"
     sign = "+" if signed else ""
     return f"{text} ({_plain(low, digits):{sign}.{digits}f} to {_plain(high, digits):{sign}.{digits}f} %)"
 

@@ -25,8 +25,11 @@ class WarmUp:
     refused: str = ""
 
 
-def mser5(values: ArrayLike) -> WarmUp:
+def mser5(values: ArrayLike, least_gain: float = 0.0) -> WarmUp:
     """The warm-up of a series in order of time, `(n,)`.
+
+    least_gain: nothing is cut unless that lowers the squared error of the mean by this part. With 0, as White has it, of a steady
+    series the first few large values are cut wherever that makes the rest look surer, which biases its mean.
 
     Refused where the cut would lie in the second half: what then remains is no steady state, the run is too short or still grows.
     """
@@ -42,6 +45,8 @@ def mser5(values: ArrayLike) -> WarmUp:
     error = np.maximum(squares - sums**2 / left, 0.0) / left**2
     # The very last batches are alike by chance; a cut among them is one in the second half anyway.
     d = int(np.argmin(error[: k - BATCH]))
+    if error[d] > (1 - least_gain) * error[0]:
+        d = 0
     if 2 * d >= k:
         return WarmUp(
             None, n, f"the warm-up would end in the second half of {n:,} values: not steady, or too short a run"

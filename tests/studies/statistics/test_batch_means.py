@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from studies.statistics import intervals
-from studies.statistics.batch_means import batch_means
+from studies.statistics.batch_means import batch_means, lag1
 from tests.studies.statistics.coverage import assert_covers, share
 from tests.studies.statistics.series import autoregressive, waits
 
@@ -48,6 +48,20 @@ def test_values_that_are_too_alike_are_refused() -> None:
 
 def test_a_trend_is_refused() -> None:
     assert batch_means(np.arange(5000) + 100 * np.random.default_rng(0).normal(size=5000)).low is None
+
+
+def test_a_caller_may_allow_fewer_batches() -> None:
+    x = np.random.default_rng(1).normal(size=1000)
+    assert batch_means(x, most=25).n == 20
+    assert batch_means(x, most=10).n == 10
+
+
+def test_correlation_that_is_left_widens_the_interval() -> None:
+    x = autoregressive(np.random.default_rng(3), 3000, 0.9)
+    found = batch_means(x)
+    means = x[len(x) % found.n :].reshape(found.n, -1).mean(axis=1)
+    assert lag1(means) > 0
+    assert (found.half_width or 0) > (intervals.mean(means.tolist()).half_width or 0)
 
 
 def test_independent_values_make_thirty_batches() -> None:

@@ -37,6 +37,15 @@ def test_of_a_steady_series_little_is_cut() -> None:
     assert np.median([cut or 0 for cut in cuts]) == 0
 
 
+def test_a_cut_that_gains_little_is_not_made_where_it_must_gain() -> None:
+    """Of skewed values a cut after the last of the large ones at the beginning looks surer, and is only lower."""
+    series = [waits(np.random.default_rng(seed), 1000, 0.5) for seed in range(40)]
+    cuts = [(mser5(x).cut or 0, mser5(x, least_gain=0.2).cut or 0) for x in series]
+    assert all(few in (0, some) for some, few in cuts)
+    assert sum(few for _, few in cuts) < 0.6 * sum(some for some, _ in cuts)
+    assert [mser5(transient(s), 0.2).cut for s in range(10)] == [mser5(transient(s)).cut for s in range(10)]
+
+
 def test_cuts_are_whole_batches() -> None:
     assert all((mser5(transient(seed)).cut or 0) % BATCH == 0 for seed in range(5))
 
