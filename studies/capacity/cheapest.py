@@ -140,7 +140,7 @@ class Search:
     def __init__(self, found: Cheapest, judge: Judge, *, every: bool = False, progress: Progress | None = None) -> None:
         self.found, self.judge, self.every, self.progress = found, judge, every, progress
         self.known: dict[int, Judged] = {}
-        self.turned_away = turned_away(found.space.scenario)
+        self.turned_away, _ = turned_away(found.space.scenario)
 
     def look(self, candidate: Candidate) -> Judged:
         """The first look at a configuration; what was looked at is not run again."""
@@ -203,9 +203,10 @@ class Search:
             return Judged(candidate, "dearer")
         self._tell(candidate.name)
         try:
-            away = turned_away(candidate.scenario)
+            away, of = turned_away(candidate.scenario)
             if away > self.turned_away:
-                why = f"{away:,} requests are too large for any empty engine; {self.found.space.scenario.name} as it is turns away {self.turned_away:,}"
+                more = f", more than the {self.turned_away:,} of the scenario as it is" if self.turned_away else ""
+                why = f"{away:,} of {of:,} requests are too large for its empty engine{more}"
                 return Judged(candidate, "refused", why=why)
             found = self.judge(candidate.scenario, most)
         except InputError as error:

@@ -77,12 +77,12 @@ def sentences(found: Cheapest) -> list[str]:
         return said + _open(found)
     attained = best.attainment
     assert attained is not None
+    again = "which other seeds would not change"
+    if best.confirmed is not None:
+        again = f"and again with {len(best.confirmed.seeds)} fresh seeds"
     said = [
-        f"Cheapest: {best.candidate.name}, {_money(best, found)}. It keeps {asked} at {found.confidence:.0%} confidence, the "
-        f"worst at {of_limit(best.headroom)} of its limit, and again with {len(best.confirmed.seeds)} fresh seeds."
-        if best.confirmed is not None
-        else f"Cheapest: {best.candidate.name}, {_money(best, found)}. It keeps {asked}, the worst at {of_limit(best.headroom)} of its "
-        "limit; the seed changes nothing, so there is one run and no confidence.",
+        f"Cheapest: {best.candidate.name}, {_money(best, found)}. It keeps {asked} at {found.confidence:.0%} confidence, the worst at "
+        f"{of_limit(best.headroom)} of its limit, {again}.",
         f"What binds it: {attained.binding.sentence or attained.binding.resource}",
     ]
     if other is not None:

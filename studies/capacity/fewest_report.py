@@ -60,8 +60,9 @@ def sentences(found: Fewest) -> list[str]:
         return [f"No {name} that was tried keeps {asked}: {found.why}."]
     low, value = found.interval
     tried = found.tried[value]
-    sure = f"at {found.confidence:.0%} confidence" if not tried.alike else "in the one run that its seeds give"
-    said = [f"Fewest {name}: {value}. It keeps {asked} {sure}, the worst at {of_limit(tried.worst)} of its limit."]
+    said = [
+        f"Fewest {name}: {value}. It keeps {asked} at {found.confidence:.0%} confidence, the worst at {of_limit(tried.worst)} of its limit."
+    ]
     if low < value:
         between = [k for k in found.tried if low <= k < value]
         reason = found.tried[max(between)].why if between else ""
@@ -96,7 +97,7 @@ def table(found: Fewest) -> Table:
         price = number(found.usd[value]) if found.usd[value] else tables.DASH
         rows.append((str(value), *cells, price, number(len(tried.seeds)), _VERDICTS[tried.met]))
     limits = "; ".join(str(o) for o in found.objectives)
-    return Table("Tried", head, rows, f"Means over seeds, ± half of the interval; limits: {limits}")
+    return Table("Tried", head, rows, f"± half of the interval; limits: {limits}")
 
 
 def figure(found: Fewest) -> figures.Figure:

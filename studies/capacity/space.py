@@ -134,17 +134,14 @@ def usd_per_hour(scenario: Scenario) -> float:
     return 0.0 if tariff is None else float(f"{float(tariff.idle_usd_per_ns.sum()) * 3600e9:.12g}")
 
 
-def turned_away(scenario: Scenario) -> int:
-    """Requests of its workload that no empty engine of it could hold."""
+def turned_away(scenario: Scenario) -> tuple[int, int]:
+    """Requests of its workload that no empty engine of it could hold, and all of them."""
     workload = scenarios.generate(scenario)
     sizes = zip(workload.prompt_tokens.tolist(), workload.max_tokens.tolist(), strict=True)
     configs = [view.engine_config() for view in scenario.of_pools()]
     times = Counter(sizes)
-    return sum(
-        count
-        for size, count in times.items()
-        if all(config.why_it_can_never_run(*size) is not None for config in configs)
-    )
+    away = [size for size in times if all(config.why_it_can_never_run(*size) is not None for config in configs)]
+    return sum(times[size] for size in away), times.total()
 
 
 def read(file: str | Path, scenario: Scenario) -> Space:

@@ -105,7 +105,7 @@ def test_a_configuration_that_turns_requests_away_cannot_win():
     found = search(KnowingJudge(lambda s: 0.5), {"engine.max_model_len": [1000, 16000]})
     refused, best = found.judged
     assert refused.outcome == "refused"
-    assert "too large for any empty engine" in refused.why
+    assert "of 50 requests are too large for its empty engine" in refused.why
     assert found.best is best
 
 

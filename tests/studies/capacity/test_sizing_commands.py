@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-SMALL = ("demo", "--set", "workload.arrivals.rate=12", "--slo", "ttft_mean<=300ms", "--requests", "100")
+SMALL = ("demo", "--set", "workload.arrivals.rate=12", "--slo", "ttft_mean<=300ms", "--requests", "400")
 SPACE = """
 axes:
   - grid: {replicas: [1, 2, 3]}
@@ -66,7 +66,7 @@ def test_cheapest_says_which_and_how_much_cheaper_than_the_next(servetwin, space
 
 
 def test_the_same_is_found_by_any_number_of_processes(servetwin, space):
-    asked = ("capacity", *SMALL, "--cheapest", str(space), "--json", "--trials", "4")
+    asked = ("capacity", *SMALL, "--cheapest", str(space), "--json", "--trials", "3")
     _, first, _ = servetwin(*asked, "--workers", "1")
     _, second, _ = servetwin(*asked, "--workers", "2")
     told = json.loads(first)
