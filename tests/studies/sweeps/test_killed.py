@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="lo
 
 STUDY = {
     "base": "azure-conversation",
-    "set": ["workload.requests=600"],
+    "set": ["workload.requests=1000"],
     "axes": {"engine.max_num_seqs": [16, 64], "workload.rate": [5, 10]},
     "seeds": 5,
 }
