@@ -127,7 +127,8 @@ def _standing(standing: Mapping[str, Standing], policy: str) -> str:
     found = standing[policy]
     if found.mark == "dominated":
         ordered = sorted(found.by, key=lambda other: standing[other].mark != "on the front")
-        return _named(f"no: {ordered[0]}" + (f" and {len(ordered) - 1} more" if len(ordered) > 1 else ""))
+        whole = f"no: {', '.join(ordered)}"
+        return whole if len(whole) <= NAME else _named(f"no: {written.few(ordered, 1)}")
     return {"on the front": "yes", "open": "open"}.get(found.mark, DASH)
 
 

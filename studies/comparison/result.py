@@ -141,11 +141,12 @@ class Comparison:
         for key in ROWS:
             if key in self.metrics:
                 continue
-            if self._any(key):
-                cells = [written.figure(key, self.interval(name, key)) for name in self.runs]
+            cells = [written.figure(key, self.interval(name, key)) for name in self.runs]
+            short = self._too_few(key)
+            if any(cell != tables.DASH for cell in cells):
                 rows.append((tables.label(key), *cells))
-                partly += [tables.label(key)] if tables.DASH in cells and self._too_few(key) else []
-            elif self._too_few(key):
+                partly += [tables.label(key)] if tables.DASH in cells and short else []
+            elif short:
                 withheld.append(tables.label(key))
         if any(run.info["quality"] for run in self.runs.values()):
             rows.append(("mean KL of its precision (nats)", *(_lost(run) for run in self.runs.values())))
