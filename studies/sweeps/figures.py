@@ -28,18 +28,17 @@ Drawn = tuple[str, Figure, bool]
 
 def drawn(sweep: Sweep, metrics: Sequence[str] | None = None) -> list[Drawn]:
     """Figures `(title, figure, wide?)` that show what the axes do to each metric; none for a study of one point."""
-    keys, found = sweep.metrics(metrics), sweep.points(metrics)
-    found = [outcome for outcome in found if not outcome.errors or len(outcome.errors) < outcome.cells]
-    axes = [name for name in sweep.study.axis_names if len(axis_values(sweep.points(metrics), name)) > 1]
+    keys, every = sweep.metrics(metrics), sweep.points(metrics)
+    found = [outcome for outcome in every if len(outcome.errors) < outcome.cells]
+    values = {name: axis_values(every, name) for name in sweep.study.axis_names}
+    axes = [name for name in values if len(values[name]) > 1]
     keys = tuple(key for key in keys if any(_known(outcome, key) for outcome in found))
     if not axes or not keys:
         return []
     names = short_names(sweep.study.axis_names)
-    in_order = [
-        name for name in axes if all(is_number(outcome.point.values[name]) for outcome in sweep.points(metrics))
-    ]
+    in_order = [name for name in axes if all(map(is_number, values[name]))]
     drawn_at_random = any(group.random is not None for group in sweep.study.axes)
-    whole = len(sweep.points(metrics)) == math.prod(len(axis_values(sweep.points(metrics), name)) for name in axes)
+    whole = len(every) == math.prod(len(values[name]) for name in axes)
     if len(axes) == 1 or (not whole and not drawn_at_random and in_order and len(axes) == 2):
         if in_order:
             return [(tables.label(key), lines(found, in_order[0], key, names), False) for key in keys]
@@ -48,7 +47,6 @@ def drawn(sweep: Sweep, metrics: Sequence[str] | None = None) -> list[Drawn]:
         others = [name for name in axes if name not in in_order]
         if len(in_order) == 1 and len(axis_values(found, others[0])) <= MOST_LINES:
             return [(tables.label(key), lines(found, in_order[0], key, names, others[0]), False) for key in keys]
-        every = sweep.points(metrics)
         return [(tables.label(key), heat(every, axes[0], axes[1], key, names), False) for key in keys]
     title = f"Every point; colour: {tables.label(keys[0])}"
     each = [(f"{tables.label(keys[0])} by {names[name]}", scatter(found, name, keys[0], names), False) for name in axes]

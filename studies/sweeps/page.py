@@ -33,7 +33,7 @@ def page(sweep: Sweep, metrics: Sequence[str] | None = None) -> html.Page:
     sections = []
     drawn = figures.drawn(sweep, metrics)
     if drawn:
-        sections.append(html.Section("What the axes do", _reading(sweep, metrics), (), (), drawn))
+        sections.append(html.Section("What the axes do", _reading(sweep, metrics, drawn), (), (), drawn))
     best = tables.best(sweep, metrics)
     every = tables.points(sweep, metrics, most=MOST_ROWS, best=MOST_ROWS)
     shown = [replace(every, head=tuple(map(_in_lines, every.head)))]
@@ -58,9 +58,8 @@ def _based(sweep: Sweep) -> str:
     return f"based on {base}" + (f", with {', '.join(sweep.study.set)}" if sweep.study.set else "")
 
 
-def _reading(sweep: Sweep, metrics: Sequence[str] | None) -> str:
+def _reading(sweep: Sweep, metrics: Sequence[str] | None, drawn: Sequence[figures.Drawn]) -> str:
     """How the figures are to be read."""
-    drawn = figures.drawn(sweep, metrics)
     kinds = {trace["type"] for _, figure, _ in drawn for trace in figure["data"]}
     if "heatmap" in kinds:
         return "Means over seeds; the brighter the better."

@@ -78,6 +78,7 @@ class Sweep:
     run: int = 0
     skipped: int = 0
     called: str = ""
+    _points: dict[Any, list[Outcome]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def name(self) -> str:
@@ -114,12 +115,23 @@ class Sweep:
     @cached_property
     def keys(self) -> tuple[str, ...]:
         """Figures that some cell has, in order."""
-        found: dict[str, None] = {}
+        return tuple(key for key, known in self._figures.items() if known)
+
+    @cached_property
+    def _figures(self) -> dict[str, bool]:
+        """Figures by key, and whether some cell has it; one that none has, such as a tail, is one nevertheless. Words are none."""
+        found: dict[str, bool] = {}
+        words = set()
         for row in self.rows:
-            found.update(
-                dict.fromkeys(key for key, value in row.items() if value is not None and _may_be_figure(key, value))
-            )
-        return tuple(found)
+            for key, value in row.items():
+                if isinstance(value, bool | int | float):
+                    found[key] = True
+                elif value is None:
+                    found.setdefault(key, False)
+                else:
+                    words.add(key)
+        none = words | set(HEAD)
+        return {key: known for key, known in found.items() if key not in none and not key.startswith("axis.")}
 
     def metrics(self, wanted: Sequence[str] | None = None) -> tuple[str, ...]:
         """Figures to show: those that are wanted, or that the study names, or some that are asked for often.
@@ -129,11 +141,8 @@ class Sweep:
         """
         named = tuple(wanted or self.study.metrics)
         where = "--metric" if wanted else f"{self.study.source}: metrics"
-        # A figure that no seed has, such as a tail, is one nevertheless; words are none.
-        told = {key for row in self.rows for key, value in row.items() if _may_be_figure(key, value)}
-        words = {key for row in self.rows for key, value in row.items() if isinstance(value, str)}
         for i, key in enumerate(named):
-            if key not in told - words and any(row["error"] is None for row in self.rows):
+            if key not in self._figures and any(row["error"] is None for row in self.rows):
                 raise InputError(f"{where}{'' if wanted else f'[{i}]'}: {unknown('metric', key, self.keys)}")
         return named or tuple(key for key in METRICS if key in self.keys)
 
@@ -144,14 +153,16 @@ class Sweep:
             InputError: no cell has such a figure. ValueError: a confidence that is not between 0 and 1.
         """
         chosen = self.metrics(metrics)
-        by_point: dict[int, list[Row]] = {}
-        for row in self.rows:
-            by_point.setdefault(row["point"], []).append(row)
-        return [
-            _outcome(point, by_point[point.index], chosen, confidence)
-            for point in self.study.points()
-            if point.index in by_point
-        ]
+        if (chosen, confidence) not in self._points:
+            by_point: dict[int, list[Row]] = {}
+            for row in self.rows:
+                by_point.setdefault(row["point"], []).append(row)
+            self._points[chosen, confidence] = [
+                _outcome(point, by_point[point.index], chosen, confidence)
+                for point in self.study.points()
+                if point.index in by_point
+            ]
+        return list(self._points[chosen, confidence])
 
     def counts(self) -> dict[str, int]:
         """`cells_total`, and of these `cells_run` and `cells_skipped` this time, and `cells_failed`."""
@@ -194,10 +205,6 @@ def _outcome(point: Point, rows: Sequence[Row], metrics: Sequence[str], confiden
 
 def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, bool | int | float) else None
-
-
-def _may_be_figure(key: str, value: Any) -> bool:
-    return key not in HEAD and not key.startswith("axis.") and isinstance(value, bool | int | float | None)
 
 
 def load_sweep(folder: Path | str) -> Sweep:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from studies import tables
-from studies.statistics.differences import difference
+from studies.statistics import intervals
 from studies.statistics.directions import better
 from studies.statistics.intervals import Interval
 from studies.sweeps.results import Outcome, Sweep
@@ -165,9 +165,11 @@ def _ranked(found: Sequence[Outcome], key: str) -> list[Outcome]:
 
 
 def _alike(one: Outcome, other: Outcome, key: str) -> bool:
-    if one.by_seed[key].keys() != other.by_seed[key].keys():
-        return False
-    return difference(one.by_seed[key], other.by_seed[key]).verdict in ("the same", "not distinguishable")
+    """Whether the mean of their differences, seed by seed, may be zero."""
+    first, second = one.by_seed[key], other.by_seed[key]
+    differences = [b - a for seed, a in first.items() if a is not None and (b := second.get(seed)) is not None]
+    found = intervals.mean(differences)
+    return found.low is not None and found.high is not None and found.low <= 0 <= found.high
 
 
 def _cause(outcome: Outcome) -> str:
