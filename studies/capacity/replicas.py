@@ -178,6 +178,8 @@ def value_at(scenario: Scenario, path: str) -> int:
         InputError: there is none.
     """
     where = Override(path, None, f"--fewest {path}").location
+    if where[0] == "workload":
+        raise InputError(f"--fewest {path}: is part of the load; --over {path} finds the most of it that is carried")
     node: Any = scenario.model_dump(mode="json")
     for part in where:
         inside = isinstance(node, Sequence) and not isinstance(node, str) and isinstance(part, int) and part < len(node)

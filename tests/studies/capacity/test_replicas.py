@@ -83,7 +83,8 @@ def test_a_number_of_the_preset_is_where_the_search_starts():
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("workload.arrivals.rate", "only whole numbers are searched"),
+        ("workload.arrivals.rate", "is part of the load"),
+        ("slo.ttft", "only whole numbers are searched"),
         ("hardware", "only whole numbers are searched"),
         ("replcas", "did you mean 'replicas'"),
         ("engine.enable_prefix_caching", "only whole numbers are searched"),
