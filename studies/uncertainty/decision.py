@@ -96,6 +96,12 @@ class Decision:
                 return number
         return None
 
+    @property
+    def chosen(self) -> int | None:
+        """Which of the two is better on average over the worlds; None where neither is."""
+        mean = float(_advantage(self.defined, self.better, self.ratios).mean())
+        return None if mean == 0 else int(mean < 0)
+
     def relative(self) -> Floats:
         """`(n,)`: what the first has more than the second, as a part of the second; NaN where that has nothing."""
         a, b = self.defined.T
@@ -125,7 +131,8 @@ class Decision:
             "first_is_better": self.first().to_dict(),
             "second_is_better": self.second().to_dict(),
             "the_same": self.same(),
-            "settled": None if self.settled() is None else self.names[self.settled() or 0],
+            "settled": None if (settled := self.settled()) is None else self.names[settled],
+            "better_on_average": None if self.chosen is None else self.names[self.chosen],
             "quantiles": self.quantiles(),
             "inputs": [described(one) for one in self.inputs.drawn],
             "without_stated_uncertainty": [described(one) for one in self.inputs.unstated],

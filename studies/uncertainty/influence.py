@@ -11,7 +11,7 @@ gains on average, is the expected value of partial perfect information, here fro
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -105,12 +105,21 @@ def influences(
         changes = float(np.mean(mean * advantage.mean() < 0)) if seen else 0.0
         worth = _worth(mean) if seen else 0.0
         found.append(Influence(name, tuple(inputs[k] for k in members), share, seen, changes, worth))
-    found.sort(key=lambda one: (-one.changes, -(one.share.estimate or 0.0), one.group))
     explained = sum(one.share.estimate or 0.0 for one in found)
-    left = max(0.0, 1.0 - explained)
-    requests = None if frozen is None else min(float(frozen.var(ddof=1)) / total, left)
+    requests = None if frozen is None else float(frozen.var(ddof=1)) / total
+    # By chance, parts that were drawn or estimated apart come to more than the whole.
+    over = max(1.0, explained + (requests or 0.0))
+    found = [replace(one, share=_scaled(one.share, 1 / over)) for one in found]
+    found.sort(key=lambda one: (-one.changes, -(one.share.estimate or 0.0), one.group))
+    requests = None if requests is None else requests / over
+    rest = max(0.0, 1.0 - explained / over - (requests or 0.0))
     everything = _worth(advantage if frozen is None else together) if any(one.seen for one in found) else 0.0
-    return Influences(tuple(found), requests, left - (requests or 0.0), everything)
+    return Influences(tuple(found), requests, rest, everything)
+
+
+def _scaled(share: Interval, by: float) -> Interval:
+    values = ((share.estimate or 0.0) * by, (share.low or 0.0) * by, (share.high or 0.0) * by)
+    return Interval(*values, share.n, share.confidence)
 
 
 def _worth(advantage: Floats) -> float:
@@ -139,9 +148,6 @@ def _fit(
         name: max(0.0, float(np.mean(part * part)) - noise * len(columns[name]) / len(y)) / total
         for name, part in parts.items()
     }
-    over = sum(shares.values())
-    if over > 1:  # chance correlations of inputs
-        shares = {name: share / over for name, share in shares.items()}
     return parts, shares, noise
 
 

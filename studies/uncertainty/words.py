@@ -46,9 +46,11 @@ def _verdict(found: Decision) -> str:
     lead = settled if settled is not None else int((second.estimate or 0) > (first.estimate or 0))
     won = (first, second)[lead]
     tie = f" (the same in {tables.percent(found.same())})" if found.same() else ""
-    if settled is None:
-        return f"Open: {found.names[lead]} is better in {chance(won)} of {len(found.defined):,} worlds{tie}; {_difference(found, lead)}."
-    return f"{found.names[lead]} is better in {chance(won)} of {len(found.defined):,} worlds{tie}: {_difference(found, lead)}."
+    said = f"{found.names[lead]} is better in {chance(won)} of {len(found.defined):,} worlds{tie}"
+    end = f"{_difference(found, lead)}."
+    if found.chosen is not None and found.chosen != lead:
+        end += f" On average over the worlds, though, {found.names[found.chosen]} is: it is better by more where it is."
+    return f"Open: {said}; {end}" if settled is None else f"{said}: {end}"
 
 
 def _difference(found: Decision, lead: int) -> str:
@@ -93,13 +95,13 @@ def _what_could_change_it(found: Decision) -> str:
         return f"What it hangs on is not said: {known.refused}."
     seen = [one for one in known.ranked if one.seen]
     turning = [one for one in seen if one.changes > 0]
-    lead = found.settled()
-    other = "the other one" if lead is None else found.names[1 - lead]
+    chosen, other = (found.names[k] for k in (found.chosen or 0, 1 - (found.chosen or 0)))
     if turning:
         best = turning[0]
         said = (
-            f"{_named(best)} could change it most: knowing it exactly would speak for {other} in {tables.percent(best.changes)} of worlds "
-            f"({tables.percent(best.share.estimate)} of the spread); {best.inputs[0].measure}."
+            f"{_named(best)} could change it most: {chosen} is better on average, but knowing this exactly would speak for {other} in "
+            f"{tables.percent(best.changes)} of worlds ({tables.percent(best.share.estimate)} of the spread). To know it, "
+            f"{best.inputs[0].measure}."
         )
     elif seen:
         largest = max(seen, key=lambda one: one.share.estimate or 0.0)
@@ -146,13 +148,12 @@ def _left_out(found: Decision) -> str:
 
 
 def _granted(found: Decision) -> str:
-    if not found.inputs.unstated:
-        return ""
     parts = dict.fromkeys(one.part for one in found.inputs.unstated if one.ranged)
+    same = "" if found.requests_differ else "Another seed changes nothing: requests are the same in every world. "
     if not parts:
-        return ""
+        return same.strip()
     named = ", ".join(f"{called(part)} ({part})" if called(part) != part else part for part in parts)
-    return f"Taken as certain, for want of a stated error: {named}. --range NAME=LOW..HIGH gives one."
+    return f"{same}Taken as certain, for want of a stated error: {named}. --range NAME=LOW..HIGH gives one."
 
 
 def world_table(found: Decision) -> Table:
@@ -195,7 +196,7 @@ def influence_table(found: Decision) -> Table | None:
         rows.append(("draw of requests", tables.percent(known.requests), *blank))
     rows.append(("the rest", tables.percent(known.rest), *blank))
     notes = [
-        "Of the spread of the difference. Turns it: worlds in which knowing it exactly would speak for the other one. Worth: what that gains "
+        "Of the spread of the difference. Turns it: worlds in which knowing it exactly would turn the choice of what is better on average. Worth: what that gains "
         "on average. May be: times what is assumed, in nine of ten worlds; or bytes that neither weights nor KV get."
     ]
     notes += [f"{each.key}: {each.basis}" for one in seen for each in one.inputs]

@@ -106,3 +106,11 @@ def test_a_constant_difference_hangs_on_nothing():
     found = influences(INPUTS, drawn(50), np.ones(50), None, 0)
     assert not found.ranked
     assert "in every world" in found.refused
+
+
+def test_parts_never_come_to_more_than_the_whole():
+    for seed in range(20):
+        x = drawn(60, seed)
+        found = influences(INPUTS, x, x.sum(axis=1), 0.5 * np.random.default_rng(seed).standard_normal(20), seed)
+        total = sum(one.share.estimate for one in found.ranked) + found.requests + found.rest
+        assert total == pytest.approx(1)
