@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
 from scenarios.documents import read_text
 from scenarios.errors import InputError
 from scenarios.history import EXACT
@@ -28,6 +30,11 @@ READERS: dict[str, Callable[[str, Path, TraceOptions], RecordedTrace | SessionTr
 }
 
 
+_Key = tuple[TraceOptions, int, int, int]
+_last: dict[_Key, RecordedTrace] = {}
+"""The table that was read last: a sweep replays one trace in every cell, and reading it can take as long as simulating it."""
+
+
 def read(options: TraceOptions) -> RecordedTrace | SessionTrace:
     """The trace that the options name, plain or gzip.
 
@@ -37,6 +44,29 @@ def read(options: TraceOptions) -> RecordedTrace | SessionTrace:
     if options.path is None:
         raise InputError("workload.trace.path: is required and missing")
     path = Path(options.path)
+    key = _key(options, path)
+    found = _last.get(key) if key is not None else None
+    if found is None:
+        fresh = _read(options, path)
+        if key is None or not isinstance(fresh, RecordedTrace):
+            return fresh
+        _last.clear()
+        found = _last[key] = fresh
+    return found.take(np.arange(len(found)))  # a copy, which its reader may change
+
+
+def _key(options: TraceOptions, path: Path) -> _Key | None:
+    """What is different where a file would be read differently; None where there is none."""
+    try:
+        state = path.stat()
+    except OSError:
+        return None
+    # What is done with a trace after it is read.
+    of_reader = options.model_copy(update={"limit": None, "speedup": 1.0, "length_scale": 1.0})
+    return of_reader, state.st_ino, state.st_size, state.st_mtime_ns
+
+
+def _read(options: TraceOptions, path: Path) -> RecordedTrace | SessionTrace:
     text = read_text(path)
     if not text.strip():
         raise InputError(

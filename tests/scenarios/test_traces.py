@@ -361,3 +361,14 @@ class TestPublicTraces:
     def test_burstgpt_head(self, data: Path) -> None:
         workload = replay(data / "traces/burstgpt/BurstGPT_1.head3.csv", time_unit="s")
         assert workload.arrival_ns.tolist() == [0, 40 * 10**9, 113 * 10**9]
+
+
+def test_a_trace_that_was_read_is_the_same_again_until_its_file_changes(tmp_path: Path) -> None:
+    path = written(tmp_path, AZURE)
+    first = replay(path)
+    first.prompt_tokens[:] = 1  # what somebody does with it stays with them
+    assert replay(path).prompt_tokens.tolist() == [374, 396]
+    assert replay(path, limit=1).prompt_tokens.tolist() == [374]
+    assert replay(path, speedup=2).arrival_ns.tolist() == [0, 2_157_289_500]
+    written(tmp_path, AZURE.replace("374", "3740"))
+    assert replay(path).prompt_tokens.tolist() == [3740, 396]
