@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from scenarios.objectives import parse_objective
 from studies import html, tables
+from studies.capacity.attainment import Attainment, beyond
 from studies.capacity.cheapest import PER_HOUR, Cheapest, Judged, pareto
 from studies.capacity.cheapest_figure import figure, tail, tail_label, unit
 from studies.statistics.intervals import Interval
@@ -68,21 +70,21 @@ def sentences(found: Cheapest) -> list[str]:
     asked = " and ".join(str(objective) for objective in found.objectives)
     if best is None:
         said = [f"No configuration of {len(found.judged):,} is known to keep {asked}."]
-        nearest = [j for j in found.judged if j.attainment is not None and j.headroom < float("inf")]
-        if nearest:
-            first = min(nearest, key=lambda j: (j.headroom, j.candidate.point.index))
-            said.append(
-                f"Nearest: {first.candidate.name}, {first.outcome}: its worst objective is at {of_limit(first.headroom)} of the limit."
-            )
+        close = [j for j in found.judged if j.attainment is not None and j.headroom < float("inf")]
+        if close:
+            first = min(close, key=lambda j: (j.headroom, j.candidate.point.index))
+            assert first.attainment is not None
+            why = f": {first.attainment.why}" if first.attainment.why else ""
+            said.append(f"Nearest: {first.candidate.name}, {first.outcome}{why}; {nearest(first.attainment)}.")
         return said + _open(found)
     attained = best.attainment
     assert attained is not None
-    again = "which other seeds would not change"
+    again = "and other seeds would change nothing"
     if best.confirmed is not None:
-        again = f"and again with {len(best.confirmed.seeds)} fresh seeds"
+        again = f"and did again with {len(best.confirmed.seeds)} fresh seeds"
     said = [
-        f"Cheapest: {best.candidate.name}, {_money(best, found)}. It keeps {asked} at {found.confidence:.0%} confidence, the worst at "
-        f"{of_limit(best.headroom)} of its limit, {again}.",
+        f"Cheapest: {best.candidate.name}, {_money(best, found)}. It keeps {asked} at {found.confidence:.0%} confidence, "
+        f"{again}; {nearest(attained)}.",
         f"What binds it: {attained.binding.sentence or attained.binding.resource}",
     ]
     if other is not None:
@@ -92,11 +94,12 @@ def sentences(found: Cheapest) -> list[str]:
 
 def _compared(found: Cheapest, other: Judged) -> str:
     difference = found.dearer()
-    worst = f"its worst objective is at {of_limit(other.headroom)} of the limit"
+    assert other.attainment is not None
+    worst = nearest(other.attainment)
     if difference is None or difference.relative.estimate is None:
         return worst
     if difference.relative.estimate == 0:
-        return f"as cheap, but {worst}"
+        return f"as cheap; {worst}"
     if difference.seen is False:
         return f"not distinguishable in cost ({difference}); {worst}"
     return f"{difference} in cost; {worst}"
@@ -181,6 +184,12 @@ def found_tables(found: Cheapest, shown: int | None = SHOWN) -> list[Table]:
             )
         )
     return found_
+
+
+def nearest(attained: Attainment) -> str:
+    """The objective that is nearest to its limit: `tpot_p95 is nearest to its limit, at 83 % of it`."""
+    name = max(attained.intervals, key=lambda text: beyond(attained.intervals[text], parse_objective(text)))
+    return f"{name.split()[0]} is nearest to its limit, at {of_limit(attained.worst)} of it"
 
 
 def estimate(span: Interval | None) -> str:

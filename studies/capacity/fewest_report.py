@@ -8,7 +8,7 @@ from typing import Any
 from scenarios.objectives import Objective
 from studies import figures, html, tables
 from studies.capacity.attainment import Binding
-from studies.capacity.cheapest_report import estimate, of_limit
+from studies.capacity.cheapest_report import estimate, nearest, of_limit
 from studies.capacity.replicas import Fewest
 from studies.strict_json import dumps
 from studies.tables import Table, number
@@ -60,9 +60,7 @@ def sentences(found: Fewest) -> list[str]:
         return [f"No {name} that was tried keeps {asked}: {found.why}."]
     low, value = found.interval
     tried = found.tried[value]
-    said = [
-        f"Fewest {name}: {value}. It keeps {asked} at {found.confidence:.0%} confidence, the worst at {of_limit(tried.worst)} of its limit."
-    ]
+    said = [f"Fewest {name}: {value}. It keeps {asked} at {found.confidence:.0%} confidence; {nearest(tried)}."]
     if low < value:
         between = [k for k in found.tried if low <= k < value]
         reason = found.tried[max(between)].why if between else ""

@@ -26,7 +26,9 @@ def space(tmp_path):
 def test_fewest_says_how_many_and_why_not_fewer(servetwin, tmp_path):
     code, out, err = servetwin("capacity", *SMALL, "--fewest", "replicas", "--out", str(tmp_path / "out"))
     assert code == 0, err
-    assert "Fewest replicas: 2. It keeps ttft_mean <= 600ms at 95% confidence" in " ".join(out.split())
+    assert "Fewest replicas: 2. It keeps ttft_mean <= 600ms at 95% confidence; ttft_mean is nearest" in " ".join(
+        out.split()
+    )
     assert "replicas 1 is too few" in " ".join(out.split())
     page = (tmp_path / "out" / "fewest.html").read_text()
     assert "Objectives against replicas" in page
