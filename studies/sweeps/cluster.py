@@ -123,11 +123,14 @@ def _result(future: Future[Any], scheduler: str) -> Any:
         TimeoutError: it is not there any more. InputError: the scheduler is gone, or the worker is not like this process.
     """
     from distributed import CancelledError, KilledWorker
+    from distributed.comm import CommClosedError
 
     try:
         return future.result(timeout=LOOK)
     except CancelledError:
         raise _gone(scheduler) from None
+    except CommClosedError as error:
+        raise TimeoutError from error
     except KilledWorker as error:
         return Lost(f"its worker died, {error.allowed_failures + 1} times; was there too little memory?")
     except InputError as error:
@@ -140,13 +143,20 @@ def _watched(client: Client, scheduler: str, seen: float) -> float:
     Raises:
         InputError: there is no scheduler, or has been no worker for long.
     """
-    if client.status != "running":
-        if client.status == "closed" or time.monotonic() - seen > PATIENCE:
+    from distributed.comm import CommClosedError
+
+    patient = time.monotonic() - seen <= PATIENCE
+    try:
+        if client.status == "running" and client.nthreads():
+            return time.monotonic()
+        there = client.status == "running"
+    except CommClosedError:
+        there = False
+    if not there:
+        if client.status == "closed" or not patient:
             raise _gone(scheduler)
         return seen
-    if client.nthreads():
-        return time.monotonic()
-    if time.monotonic() - seen > PATIENCE:
+    if not patient:
         raise InputError(
             f"--scheduler {scheduler}: no worker is left; what is finished stays. Start some, and give the same command again"
         )
@@ -167,19 +177,32 @@ def _connected(scheduler: str) -> Iterator[Client]:
         raise InputError(
             "--scheduler: needs dask.distributed, which is not installed: pip install 'servetwin[cluster]'"
         ) from None
-    # What it has to say is said here, in one sentence.
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
-    _check_answers(scheduler)
+    with _quiet():
+        _check_answers(scheduler)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # versions are compared below
+                client = Client(scheduler, timeout=ANSWER, set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise InputError(f"--scheduler {scheduler}: no dask scheduler answers there ({error})") from None
+        try:
+            yield client
+        finally:
+            client.close()
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """What distributed logs of a scheduler that is gone is said here, in one sentence."""
+    names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "distributed"]
+    before = {name: logging.getLogger(name).level for name in names}
+    for name in names:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # versions are compared below
-            client = Client(scheduler, timeout=ANSWER, set_as_default=False)
-    except (OSError, ValueError) as error:
-        raise InputError(f"--scheduler {scheduler}: no dask scheduler answers there ({error})") from None
-    try:
-        yield client
+        yield
     finally:
-        client.close()
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)
 
 
 def _check_answers(scheduler: str) -> None:

@@ -151,7 +151,7 @@ def heat(found: Sequence[Outcome], x: str, y: str, key: str, names: dict[str, st
     least, most = (min(estimates, default=0.0), max(estimates, default=1.0))
     bar: dict[str, Any] = {"thickness": 12, "outlinewidth": 0}
     if log:
-        ticks = _decades(least, most)
+        ticks = _decades(least, most, dense=2)
         bar |= {"tickvals": [math.log10(t) for t in ticks], "ticktext": [tables.number(t) for t in ticks]}
     heatmap = {
         "type": "heatmap",
@@ -317,10 +317,10 @@ def _in_ratios(xs: Sequence[Any]) -> bool:
     return abs(part_of_ratio - rank) < abs(part - rank)
 
 
-def _decades(least: float, most: float) -> list[float]:
-    """Round ticks from least to most: 1, 2, 5 of each decade, or 1 alone of many."""
+def _decades(least: float, most: float, dense: int = 4) -> list[float]:
+    """Round ticks from least to most: 1, 2, 5 of each decade, or 1 alone of more than `dense`."""
     first, last = math.floor(math.log10(least)), math.ceil(math.log10(most))
-    steps = (1,) if last - first > 4 else (1, 2, 5)
+    steps = (1,) if last - first > dense else (1, 2, 5)
     ticks = [step * 10.0**k for k in range(first, last + 1) for step in steps]
     return [t for t in ticks if least * 0.999 <= t <= most * 1.001] or [least, most]
 
