@@ -100,7 +100,7 @@ def influences(
         mean = float(advantage.mean()) + kept * parts[name]
         together += kept * parts[name]
         low, high = (float(q) for q in np.quantile(resampled[name], [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]))
-        share = Interval(shares[name], min(low, shares[name]), max(high, shares[name]), len(y))
+        share = Interval(min(shares[name], 1.0), min(low, shares[name], 1.0), min(max(high, shares[name]), 1.0), len(y))
         seen = _chance(terms, y, columns[name], noise) < SIGNIFICANT
         changes = float(np.mean(mean * advantage.mean() < 0)) if seen else 0.0
         worth = _worth(mean) if seen else 0.0

@@ -55,7 +55,8 @@ _MEASURE = {
     ACCEPTANCE: "count more drafts: servetwin acceptance --requests N --profile FILE",
     HOST: "fit the engine's own step log: servetwin calibrate, or servetwin validate --measured",
 }
-_KERNELS = "measure it on the device at the shapes of this workload: servetwin calibrate"
+_KERNELS = "import tables that hold this workload's shapes, or measure steps there: servetwin calibrate --device cuda"
+_STEPS = "measure more steps of this workload's shapes: servetwin calibrate"
 
 
 @dataclass(frozen=True)
@@ -219,7 +220,7 @@ def _of_whole_steps(profile: Profile) -> list[Input | Unstated]:
     where = profile.source.details.get("device_name", profile.source.device)
     kinds = {"dense": "all", "prefill-attention": "prefill", "decode-attention": "decode"}
     return [
-        _judged(part, profile.name, where, {kind: profile.cv_error[kind]} if kind in profile.cv_error else {})
+        _judged(part, profile.name, where, {kind: profile.cv_error[kind]} if kind in profile.cv_error else {}, _STEPS)
         for part, kind in kinds.items()
     ]
 
@@ -257,14 +258,14 @@ def _of_operators(profile: OperatorProfile) -> list[Input | Unstated]:
     return found
 
 
-def _judged(part: str, of: str, where: str, errors: Mapping[str, Errors]) -> Input | Unstated:
+def _judged(part: str, of: str, where: str, errors: Mapping[str, Errors], measure: str = _KERNELS) -> Input | Unstated:
     """By the largest of the errors that a profile states of a part."""
     if not errors:
         return Unstated(part, of, where, "its profile states no error of it")
     kind = max(errors, key=lambda name: errors[name].mape)
     error = errors[kind]
     basis = f"cross-validated error {error.mape:.1%} ({kind}, {error.observations} left out in turn)"
-    return Input(part, of, where, Factor(ERROR_TO_SD * error.mape), basis)
+    return Input(part, of, where, Factor(ERROR_TO_SD * error.mape), basis, measure)
 
 
 def called(part: str) -> str:
