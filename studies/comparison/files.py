@@ -106,7 +106,7 @@ def page(found: Comparison) -> html.Page:
     tables = [decision.decision(found)]
     if front is not None:
         bars = "Bars in the figures: intervals of each policy. Who dominates whom is judged by differences under the same seeds."
-        tables.append(replace(front, note=f"{front.note}\n{bars}"))
+        tables.append(front if found.exact else replace(front, note=f"{front.note}\n{bars}"))
     said = "\n".join(decision.verdicts(found)) or "\n".join(found.sentences())
     sections = [html.Section("", said, (), tables, pairs)]
     wide = any(map(figures.is_long, found.runs))

@@ -28,6 +28,7 @@ PER_USER, PER_GPU = "output_token_throughput_per_user", "output_throughput_per_g
 SHORT = 3.0
 """Seconds of work below which it is not worth to start processes for it."""
 _PERCENTILE = re.compile(r"p(\d{1,2}(?:\.\d+)?)_")
+_TTFT_TAIL = re.compile(r"(^|\.)p[\d.]+_ttft_ms$")
 
 Job = tuple[str, Scenario, tuple[float, ...], bool]
 
@@ -100,7 +101,7 @@ def compare(
         {name: runs[name] for name in policies}, replications, baseline or first, (), (), found.question
     )
     result.metrics = tuple(dict.fromkeys(metrics)) or _decisive(found, replications)
-    result.fronts = tuple(fronts) or _fronts(replications)
+    result.fronts = tuple(fronts) or _fronts(result.metrics, replications)
     return result
 
 
@@ -170,8 +171,10 @@ def _decisive(found: Policies, replications: Mapping[str, Replications]) -> tupl
     return tuple(dict.fromkeys((*keys, *money)))
 
 
-def _fronts(replications: Mapping[str, Replications]) -> tuple[tuple[str, str], ...]:
-    tail = _tail(replications, "ttft")
+def _fronts(metrics: Sequence[str], replications: Mapping[str, Replications]) -> tuple[tuple[str, str], ...]:
+    """Pairs for the Pareto set. The tail of TTFT is that of the decision, be it of a class, or else of all requests."""
+    decided = (key for key in metrics if _TTFT_TAIL.search(key) and _complete(replications, key))
+    tail = next(decided, None) or _tail(replications, "ttft")
     pairs = [(tail, COST)] if tail else []
     return tuple(pair for pair in (*pairs, (PER_USER, PER_GPU)) if all(_has(replications, key) for key in pair))
 

@@ -132,6 +132,7 @@ def test_a_study_runs_as_many_seeds_as_it_says_or_as_it_is_told(tmp_path):
 def test_classes_and_pools_are_compared_too():
     found = compare("priority_classes", overrides=["workload.requests=60"], seeds=1)
     assert "interactive: p90 TTFT (ms)" in [head.replace("\n", " ") for head in decision.decision(found).head]
+    assert found.fronts[0] == ("by_class.interactive.p90_ttft_ms", COST)
     pools = compare("cascade", overrides=["workload.requests=30"], seeds=1)
     assert decision.decision(pools).rows[0][-1] == "–"
 
