@@ -57,7 +57,11 @@ def capacity(
         typer.Option(metavar="SPACE.yaml", help="Instead: the cheapest configuration of a space (axes as in a study)."),
     ] = None,
     by: Annotated[
-        str | None, typer.Option(metavar="NAME", help="With --cheapest, what is least: usd_per_hour (default), ...")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="With --cheapest, what is least: usd_per_hour (default), or a figure of the bill such as usd_per_request.",
+        ),
     ] = None,
     trials: Annotated[
         int | None,
