@@ -89,11 +89,21 @@ def _values(found: Any) -> list[Any] | Range:
         except ValidationError as error:
             path, problem = one_message(error, found)
             raise misplaced(problem, *([path] if path else [])) from None
+    if isinstance(found, range | np.ndarray):  # from Python
+        found = list(found)
     if not isinstance(found, list | tuple):
         raise misplaced(f"found {found!r}, but a list of values is needed, or a range {{from: 1, to: 16, steps: 5}}")
     if not found:
         raise misplaced("found [], but an axis without values makes a study without cells; list some, or leave it out")
-    return list(found)
+    values = [value.item() if isinstance(value, np.generic) else value for value in found]
+    for value in values:
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError):
+            raise misplaced(
+                f"found {value!r}, but a value is what a scenario file can hold: a finite number, text, ..."
+            ) from None
+    return values
 
 
 Values = Annotated[Any, PlainValidator(_values)]

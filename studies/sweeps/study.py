@@ -36,6 +36,7 @@ def _seeds(found: Any) -> int | tuple[int, ...]:
         if not 1 <= found <= MOST_SEEDS:
             raise misplaced(f"found {found}, but a point has 1 to {MOST_SEEDS:,} seeds")
         return found
+    found = list(found) if isinstance(found, range) else found
     if not isinstance(found, list | tuple) or any(isinstance(s, bool) or not isinstance(s, int) for s in found):
         raise misplaced(f"found {found!r}, but a count of seeds is needed (5), or a list of them ([0, 1, 2])")
     if not found:
@@ -75,7 +76,7 @@ class Study(Section):
     scenario: Mapping[str, Any] | None = None
     set: Overrides = ()
     axes: Annotated[tuple[Axes, ...], Field(strict=False)] = ()
-    seeds: Annotated[int | tuple[int, ...], PlainValidator(_seeds)] = 5
+    seeds: Annotated[Any, PlainValidator(_seeds)] = 5  # int | tuple[int, ...], of which pydantic cannot write the tuple
     metrics: Annotated[tuple[str, ...], Field(strict=False)] = ()
     expect: Annotated[tuple[Expectation, ...], Field(strict=False)] = ()
     shown: Annotated[tuple[Shown, ...], Field(strict=False)] = ()

@@ -6,6 +6,7 @@ import json
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
@@ -268,6 +269,24 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path):
         run.sweep(STUDY, out=tmp_path / "file", workers=1)
     with pytest.raises(InputError, match="is a file, not a folder"):
         run.sweep(STUDY, out=tmp_path / "file" / "o", workers=1)
+
+
+def test_axes_and_seeds_from_python_are_those_of_a_file():
+    axes = {
+        "workload.rate": np.linspace(5, 10, 2),
+        "engine.max_num_seqs": range(4, 6),
+        "engine.block_size": [np.int64(16)],
+    }
+    found = from_mapping(changed(axes=axes, seeds=range(2)))
+    assert [dict(point.values) for point in found.points()][1] == {
+        "workload.rate": 5.0, "engine.max_num_seqs": 5, "engine.block_size": 16,
+    }  # fmt: skip
+    assert found.seed_list() == (0, 1)
+    assert found.content() == from_mapping(json.loads(json.dumps(found.content()))).content()
+    with pytest.raises(
+        InputError, match=r"axes.workload.rate: found nan, but a value is what a scenario file can hold"
+    ):
+        from_mapping(changed(axes={"workload.rate": [1.0, float("nan")]}))
 
 
 def test_without_a_folder_nothing_is_written(tmp_path, monkeypatch):
