@@ -70,7 +70,10 @@ def between(summary: Mapping[str, Any]) -> str:
 
 
 def label(key: str) -> str:
-    """An export key for people: `p95_ttft_ms` reads "p95 TTFT (ms)"."""
+    """An export key for people: `p95_ttft_ms` reads "p95 TTFT (ms)", `by_class.chat.p95_ttft_ms` "chat: p95 TTFT (ms)"."""
+    if key.startswith(("by_class.", "by_tenant.")):
+        whose, _, rest = key.partition(".")[2].rpartition(".")
+        return f"{whose}: {label(rest)}" if whose else label(rest)
     if key in LABELS:
         return LABELS[key]
     stat, _, rest = key.partition("_")

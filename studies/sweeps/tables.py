@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from studies import tables
@@ -16,8 +16,8 @@ from studies.tables import DASH, Table
 SHOWN = 40
 """Points that a terminal shows; of more it shows the best ones."""
 BEST = 20
-LONGEST = 32
-"""Characters of a value that is no number."""
+LONGEST = 45
+"""Characters of a value that is no number; of more its ends are shown, where such values differ."""
 CAUSES = {"kv": "KV memory", "sequences": "max_num_seqs", "tokens": "token budget", "other": "other"}
 """What queues wait for, in few words."""
 
@@ -43,8 +43,12 @@ def value(found: Any) -> str:
         return str(found) if abs(found) < 10_000 else f"{found:,}"
     if isinstance(found, float):
         return f"{found:.4g}" if abs(found) < 10_000 else f"{found:,.0f}"
-    text = found if isinstance(found, str) else json.dumps(found, default=str)
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+    if isinstance(found, Mapping):
+        text = ", ".join(f"{name}: {value(inner)}" for name, inner in found.items())
+    else:
+        text = found if isinstance(found, str) else json.dumps(found, default=str)
+    half = (LONGEST - 1) // 2
+    return text if len(text) <= LONGEST else f"{text[:half]}…{text[-half:]}"
 
 
 def cell(found: Interval) -> str:

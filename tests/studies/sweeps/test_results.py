@@ -14,6 +14,7 @@ from studies.replications import ALIKE
 from studies.statistics import intervals
 from studies.sweeps import run, tables
 from studies.sweeps.results import is_sweep, load_sweep
+from studies.tables import label
 from tests.studies.sweeps import rows
 
 RATES = {"workload.rate": [5, 10]}
@@ -98,6 +99,31 @@ def test_the_table_has_a_column_for_each_axis_and_metric_and_says_what_is_withhe
 def test_axes_are_named_by_as_much_of_their_path_as_tells_them_apart():
     names = tables.short_names(["engine.max_num_seqs", "workload.input.mean", "workload.output.mean", "model"])
     assert list(names.values()) == ["max_num_seqs", "input.mean", "output.mean", "model"]
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (64, "64"),
+        (16384, "16,384"),
+        (2.476724, "2.477"),
+        (20000.4, "20,000"),
+        (True, "true"),
+        (None, "none"),
+        ({"process": "closed_loop", "concurrency": 4}, "process: closed_loop, concurrency: 4"),
+        ([1, 2], "[1, 2]"),
+        ("a" * 60 + "b", "a" * 22 + "…" + "a" * 21 + "b"),
+    ],
+)
+def test_values_of_axes_are_short_and_can_be_told_apart(found, said):
+    assert tables.value(found) == said
+
+
+def test_figures_of_classes_are_named_by_them():
+    assert label("by_class.chat.p95_ttft_ms") == "chat: p95 TTFT (ms)"
+    assert label("by_tenant.a.b.output_throughput") == "a.b: output throughput (tok/s)"
+    found = rows.sweep(RATES, lambda _, seed: {"by_class.chat.mean_ttft_ms": 10.0 + seed})
+    assert tables.points(found, ["by_class.chat.mean_ttft_ms"]).head[1] == "chat: mean TTFT (ms)"
 
 
 def test_of_many_points_the_terminal_shows_the_best():
