@@ -113,7 +113,7 @@ class Answered:
 
 def _ends(interval: Interval) -> str:
     if interval.low is None or interval.high is None:
-        return tables.DASH
+        return interval.refused or tables.DASH
     return f"{tables.number(interval.low)} to {tables.number(interval.high)}"
 
 
@@ -206,4 +206,8 @@ def _interval(rows: Sequence[Row], figure: Shown, where: str) -> Interval:
     if figure.against is not None:
         others = _values(rows, figure.against, figure.key, where)
         values = [a / b if a is not None and b else None for a, b in zip(values, others, strict=True)]
-    return intervals.mean([None if value is None else figure.in_its_unit(value) for value in values])
+    stated = [None if value is None else figure.in_its_unit(value) for value in values]
+    found = intervals.mean(stated)
+    if found.low is not None and len(set(stated)) == 1:  # an interval of width zero would lie
+        return Interval(found.estimate, n=1, refused="the same with every seed")
+    return found

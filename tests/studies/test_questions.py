@@ -59,9 +59,18 @@ def test_a_full_run_compares_the_figures_of_the_answer() -> None:
     found = questions.run(parse(TEXT))
     assert found.holds
     assert found.says_what_is
-    assert [interval.n for _, interval, _ in found.figures] == [5, 5]
+    assert [shown.say for shown, _, _ in found.figures] == ["2 times", "20 in all"]
     assert questions.run(parse(TEXT), small=True).figures == []
     assert questions.run(parse(TEXT), set_=["workload.arrivals.rate=30"]).figures == []
+
+
+def test_a_figure_has_its_interval_unless_seeds_change_nothing() -> None:
+    shown = "{say: 20 in all, metric: completed, of: {workload.requests: 20}}"
+    text = TEXT.replace(shown, f"{shown}\n  - {{say: 20 in all, metric: mean_ttft_ms, of: {{workload.requests: 20}}}}")
+    _, same, drawn = [interval for _, interval, _ in questions.run(parse(text)).figures]
+    assert (same.low, same.n, same.refused) == (None, 1, "the same with every seed")
+    assert drawn.n == 5
+    assert drawn.low < drawn.estimate < drawn.high
 
 
 def test_a_figure_that_no_longer_comes_out_is_told() -> None:
