@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from studies import tables
@@ -97,6 +98,10 @@ def points(sweep: Sweep, metrics: Sequence[str] | None = None, most: int = SHOWN
 def folded(table: Table, axes: int, width: int) -> list[Table]:
     """The same in tables that fit `width` characters, each with the columns of the axes."""
     kept = range(max(axes, 1))
+    if (
+        _width(table, range(len(table.head))) > width
+    ):  # the terminal would rather break values of the first axis than heads
+        table = replace(table, head=tuple(name.replace(" ", "\n") for name in table.head))
     groups: list[list[int]] = []
     for k in range(len(kept), len(table.head)):
         if groups and _width(table, [*kept, *groups[-1], k]) <= width:
@@ -211,8 +216,9 @@ def _some(found: Sequence[str], most: int = 3) -> list[str]:
 
 
 def _width(table: Table, columns: Sequence[int]) -> int:
-    """Characters that columns take on the terminal, three of them between two; a head may be broken between words."""
-    widest = [max(max(map(len, table.head[k].split() or [""])), *(len(row[k]) for row in table.rows)) for k in columns]
+    """Characters that columns take on the terminal, three of them between two."""
+    cells = [[table.head[k], *(row[k] for row in table.rows)] for k in columns]
+    widest = [max(len(line) for cell in column for line in cell.split("\n")) for column in cells]
     return sum(widest) + 3 * (len(widest) - 1)
 
 
