@@ -230,7 +230,7 @@ def _of_ablation(item: Ablation, source: str, overrides: Sequence[str], trace: s
         else:
             text = yaml.safe_dump(dict(item.scenario or {}), sort_keys=False)
             found[name] = scenarios.loads(text, source=where, overrides=given, trace=trace)
-    return Policies(found, (), _expected(item.expect), item.question)
+    return Policies(found, (), _expected(item.expect), item.question or source)
 
 
 def _of_study(item: Study, overrides: Sequence[str], trace: str | Path | None) -> Policies:
