@@ -205,13 +205,13 @@ def _of_sheet(view: Scenario) -> list[Input | Unstated]:
     sheet: HardwareSpec = view.hardware
     name = sheet.name
     found: list[Input | Unstated] = [
-        Unstated(part, name, name, f"roofline: assumed to be {getattr(sheet, field):g} of the sheet")
+        Unstated(part, name, name, f"assumed to be {getattr(sheet, field):g} of the sheet (roofline)")
         for part, field in EFFICIENCIES.items()
     ]
     step, sequence = sheet.step_overhead * 1e3, sheet.sequence_overhead * 1e3
-    found.append(Unstated(HOST, name, name, f"roofline: {step:g} ms a step and {sequence:g} ms a sequence"))
+    found.append(Unstated(HOST, name, name, f"{step:g} ms a step and {sequence:g} ms a sequence (roofline)"))
     if view.engine.tensor_parallel_size > 1:
-        found.append(Unstated("link", name, name, "roofline: the sheet's bandwidth and an assumed latency"))
+        found.append(Unstated("link", name, name, "the sheet's bandwidth and an assumed latency (roofline)"))
     return found
 
 

@@ -152,7 +152,7 @@ def _granted(found: Decision) -> str:
     same = "" if found.requests_differ else "Another seed changes nothing: requests are the same in every world. "
     if not parts:
         return same.strip()
-    named = ", ".join(f"{called(part)} ({part})" if called(part) != part else part for part in parts)
+    named = ", ".join(part if called(part) == part.replace("-", " ") else f"{called(part)} ({part})" for part in parts)
     return f"{same}Taken as certain, for want of a stated error: {named}. --range NAME=LOW..HIGH gives one."
 
 
