@@ -72,7 +72,7 @@ def main() -> None:
     began = time.process_time()
     planned = run.plan(of)
     planning = time.process_time() - began
-    sample = planned.cells[:: max(1, len(planned.cells) // 50)]
+    sample = planned.cells[:: (len(planned.cells) // 50) | 1]  # an odd stride meets every seed
     scenarios = [cell.scenario() for cell in sample]
     simulate(scenarios[0])
     began = time.process_time()
