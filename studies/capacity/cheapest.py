@@ -85,20 +85,25 @@ class Judged:
 
 @dataclass
 class Cheapest:
-    """What a search found. judged: of every configuration that was looked at, in the space's order."""
+    """What a search found. known: every configuration that was looked at, by its place in the space."""
 
     space: Space
     objectives: tuple[Objective, ...]
     confidence: float
     by: str
-    judged: list[Judged] = field(default_factory=list)
+    known: dict[int, Judged] = field(default_factory=dict)
     method: str = "exhaustive"
     trials: int | None = None
 
     @property
+    def judged(self) -> list[Judged]:
+        """All that were looked at, in the space's order."""
+        return [self.known[index] for index in sorted(self.known)]
+
+    @property
     def met(self) -> list[Judged]:
         """Those that meet every objective, the best first."""
-        return sorted((j for j in self.judged if j.outcome == "met"), key=lambda j: j.rank)
+        return sorted((j for j in self.known.values() if j.outcome == "met"), key=lambda j: j.rank)
 
     @property
     def best(self) -> Judged | None:
@@ -139,7 +144,7 @@ class Search:
 
     def __init__(self, found: Cheapest, judge: Judge, *, every: bool = False, progress: Progress | None = None) -> None:
         self.found, self.judge, self.every, self.progress = found, judge, every, progress
-        self.known: dict[int, Judged] = {}
+        self.known = found.known
         self.turned_away, _ = turned_away(found.space.scenario)
 
     def look(self, candidate: Candidate) -> Judged:
@@ -147,7 +152,6 @@ class Search:
         index = candidate.point.index
         if index not in self.known:
             self.known[index] = self._judged(candidate, FIRST)
-            self.found.judged = [self.known[i] for i in sorted(self.known)]
         return self.known[index]
 
     @property
@@ -173,7 +177,7 @@ class Search:
             if open_:
                 chosen = min(open_, key=lambda j: j.rank)
                 tried.add(chosen.candidate.point.index)
-                self._replace(chosen, self._judged(chosen.candidate, None, anyway=True))
+                self.known[chosen.candidate.point.index] = self._judged(chosen.candidate, None, anyway=True)
                 continue
             best = self.found.best
             if best is None or best.confirmed is not None or (best.attainment is not None and best.attainment.alike):
@@ -183,10 +187,6 @@ class Search:
     def _may_win(self, judged: Judged) -> bool:
         best = self.found.met[:KEPT]
         return len(best) < KEPT or judged.rank < best[-1].rank
-
-    def _replace(self, old: Judged, new: Judged) -> None:
-        self.known[old.candidate.point.index] = new
-        self.found.judged = [self.known[i] for i in sorted(self.known)]
 
     def _confirm(self, best: Judged) -> None:
         scenario = best.candidate.scenario
@@ -217,7 +217,10 @@ class Search:
 
     def _tell(self, what: str) -> None:
         if self.progress is not None:
-            self.progress(what, len(self.known) / max(1, self.found.trials or self.found.space.size))
+            done, all_ = (
+                (self.run, self.found.trials) if self.found.trials else (len(self.known), self.found.space.size)
+            )
+            self.progress(what, min(0.99, done / all_))
 
 
 def cheapest(

@@ -10,6 +10,7 @@ from studies import html, tables
 from studies.capacity.attainment import Attainment, beyond
 from studies.capacity.cheapest import PER_HOUR, Cheapest, Judged, pareto
 from studies.capacity.cheapest_figure import figure, tail, tail_label, unit
+from studies.capacity.space import short
 from studies.statistics.intervals import Interval
 from studies.strict_json import dumps
 from studies.tables import Table, number, percent
@@ -151,7 +152,7 @@ def found_tables(found: Cheapest, shown: int | None = SHOWN) -> list[Table]:
     key, by_hour = tail(found), found.by == PER_HOUR
     front = {j.candidate.point.index for j in pareto(found.judged, key)}
     head = [
-        ", ".join(last(axis) for axis in found.space.study.axis_names),
+        ", ".join(short(found.space.study.axis_names)),
         "USD an hour",
         *([] if by_hour else [unit(found)]),
         "of its limit",
@@ -197,11 +198,6 @@ def estimate(span: Interval | None) -> str:
     if span is None or span.estimate is None:
         return tables.DASH
     return number(span.estimate) + ("" if span.half_width is None else f" ± {number(span.half_width, 2)}")
-
-
-def last(axis: str) -> str:
-    """The last part of an axis: `max_num_seqs`."""
-    return axis.rpartition(".")[2]
 
 
 def values(judged: Judged) -> str:

@@ -15,11 +15,12 @@ import yaml
 import scenarios
 from scenarios import documents
 from scenarios.errors import InputError, unknown
+from scenarios.load import Override
 from scenarios.schema import Scenario
 from studies.economics import tariff_of
 from studies.sweeps import axes as study_axes
 from studies.sweeps import study as studies_of
-from studies.sweeps.axes import Axes, Point
+from studies.sweeps.axes import VARIANT, Axes, Point
 from studies.sweeps.study import Study
 
 FIELDS = ("axes", "set")
@@ -42,7 +43,8 @@ class Candidate:
     @property
     def name(self) -> str:
         """Its values, in words."""
-        return str(self.point)
+        heads = short(tuple(self.point.values))
+        return ", ".join(f"{head} {value}" for head, value in zip(heads, self.point.values.values(), strict=True))
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,12 @@ class Space:
         return Candidate(point, scenario, usd)
 
 
+def short(axes: Sequence[str]) -> list[str]:
+    """The last part of each axis, such as `max_num_seqs`; the whole of those that end alike."""
+    ends = [axis.rpartition(".")[2] for axis in axes]
+    return [axis if ends.count(end) > 1 else end for axis, end in zip(axes, ends, strict=True)]
+
+
 def usd_per_hour(scenario: Scenario) -> float:
     """What an hour of its devices costs while nothing runs, USD; 0 where nothing has a price."""
     tariff = tariff_of(scenario, None)
@@ -180,7 +188,10 @@ def space(data: Mapping[str, Any], scenario: Scenario, source: str = "space") ->
 def _check_prices(found: Space) -> None:
     """Refuses devices that would all cost what the scenario states for its own."""
     base = found.study.base_scenario()
-    paths = {override.path for point in found.study.points() for override in point.overrides}
+    paths = {axis for axis in found.study.axis_names if axis != VARIANT}
+    for group in found.study.axes:
+        for texts in (group.variants or {}).values():
+            paths |= {Override.parse(text).path for text in texts}
     varied = sorted(path for path in paths if path.partition(".")[0] == "hardware")
     if varied and "gpu_hour" in base.prices.model_fields_set and not any(path.startswith("prices") for path in paths):
         raise InputError(
