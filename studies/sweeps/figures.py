@@ -30,8 +30,11 @@ def drawn(sweep: Sweep, metrics: Sequence[str] | None = None) -> list[Drawn]:
     """Figures `(title, figure, wide?)` that show what the axes do to each metric; none for a study of one point."""
     keys, every = sweep.metrics(metrics), sweep.points(metrics)
     found = [outcome for outcome in every if len(outcome.errors) < outcome.cells]
-    values = {name: axis_values(every, name) for name in sweep.study.axis_names}
-    axes = [name for name in values if len(values[name]) > 1]
+    left = {name: axis_values(found, name) for name in sweep.study.axis_names}
+    axes = [name for name in left if len(left[name]) > 1]
+    # Of an axis of which one value is left, all others failed throughout; they stand in a table.
+    every = [o for o in every if all(o.point.values[name] in left[name] for name in left if name not in axes)]
+    values = {name: axis_values(every, name) for name in axes}
     keys = tuple(key for key in keys if any(_known(outcome, key) for outcome in found))
     if not axes or not keys:
         return []
@@ -155,8 +158,8 @@ def heat(found: Sequence[Outcome], x: str, y: str, key: str, names: dict[str, st
         bar |= {"tickvals": [math.log10(t) for t in ticks], "ticktext": [tables.number(t) for t in ticks]}
     heatmap = {
         "type": "heatmap",
-        "x": [value(v) for v in columns],
-        "y": [value(v) for v in rows],
+        "x": [_broken(value(v)) for v in columns],
+        "y": [_broken(value(v)) for v in rows],
         "z": [[shade(o) for o in line] for line in cells],
         "text": [
             [tables.number(o.figures[key].estimate) if o is not None and _known(o, key) else "" for o in line]
@@ -197,7 +200,8 @@ def heat(found: Sequence[Outcome], x: str, y: str, key: str, names: dict[str, st
 def parallel(found: Sequence[Outcome], axes: Sequence[str], keys: Sequence[str], names: dict[str, str]) -> Figure:
     """A line a point through its values on every axis and through its figures; coloured by the first of these, brighter is better."""
     known = [o for o in found if all(_known(o, key) for key in keys[:1])]
-    dimensions = [_dimension(name, names[name], [o.point.values[name] for o in known]) for name in axes]
+    dimensions = [_dimension(name, names[name], [o.point.values[name] for o in known], FEW) for name in axes]
+    left = max(len(text) for text in (names[axes[0]], *dimensions[0].get("ticktext", ())))
     dimensions += [
         _dimension(key, tables.label(key), [o.figures[key].estimate if _known(o, key) else None for o in known])
         for key in keys
@@ -207,7 +211,7 @@ def parallel(found: Sequence[Outcome], axes: Sequence[str], keys: Sequence[str],
     line = {"color": color, "colorscale": "Viridis", "reversescale": better(keys[0]) == "lower"}
     return {
         "data": [{"type": "parcoords", "dimensions": dimensions, "line": line, "labelfont": {"size": 12}}],
-        "layout": layout(420, margin={"l": 110, "r": 90, "t": 60, "b": 24}),
+        "layout": layout(420, margin={"l": max(60, 20 + 6 * left), "r": 90, "t": 60, "b": 24}),
     }
 
 
@@ -219,11 +223,11 @@ def scatter(found: Sequence[Outcome], along: str, key: str, names: dict[str, str
     if ordered:
         across = _across(sorted(set(xs)))
     else:
-        across = {"type": "category", "categoryarray": [value(v) for v in axis_values(found, along)]}
+        across = {"type": "category", "categoryarray": [_broken(value(v)) for v in axis_values(found, along)]}
     mark = {
         "type": "scatter",
         "mode": "markers",
-        "x": xs if ordered else [value(v) for v in xs],
+        "x": xs if ordered else [_broken(value(v)) for v in xs],
         "y": numbers_of(o.figures[key].estimate for o in known),
         "marker": {"color": BLUE, "size": 7, "opacity": 0.55},
         "text": [_told(o, key) for o in known],
@@ -239,8 +243,10 @@ def scatter(found: Sequence[Outcome], along: str, key: str, names: dict[str, str
     }
 
 
-def _dimension(key: str, name: str, values: Sequence[Any]) -> dict[str, Any]:
-    """An axis of parallel coordinates: numbers in place, by their ratios where these are wide; others at whole numbers."""
+def _dimension(key: str, name: str, values: Sequence[Any], named: int = 0) -> dict[str, Any]:
+    """An axis of parallel coordinates: numbers in place, by their ratios where these are wide; others at whole numbers.
+
+    named: values up to which each has a tick of its own."""
     kinds = list(dict.fromkeys(map(value, values)))
     if not all(map(is_number, values)):
         places: list[Any] = [kinds.index(value(v)) for v in values]
@@ -248,7 +254,7 @@ def _dimension(key: str, name: str, values: Sequence[Any]) -> dict[str, Any]:
     distinct = sorted(set(values))
     log = _spread(key, values) or _in_ratios(distinct)
     found: dict[str, Any] = {"label": name, "values": numbers_of(math.log10(v) if log else v for v in values)}
-    if len(distinct) <= FEW:
+    if len(distinct) <= named:
         return found | {
             "tickvals": numbers_of(math.log10(v) if log else v for v in distinct),
             "ticktext": [value(v) for v in distinct],

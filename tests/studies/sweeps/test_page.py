@@ -107,6 +107,14 @@ def test_more_axes_and_points_that_were_drawn_are_parallel_coordinates():
     assert {len(line["values"]) for line in lines} == {12}
 
 
+def test_an_axis_of_which_all_but_one_value_failed_is_no_axis_of_the_figure():
+    def some(values, seed):
+        return {"error": "no"} if values["engine.batching"] == "static" else rows.queueing(values, seed)
+
+    three = {"engine.max_num_seqs": WIDTHS, "workload.rate": [1, 2], "engine.batching": ["chunked", "static"]}
+    assert kinds(rows.sweep(three, some)) == [{"heatmap"}]
+
+
 def test_a_study_of_one_point_has_no_figure():
     assert figures.drawn(rows.sweep({"workload.rate": [5]}, rows.queueing)) == []
 
