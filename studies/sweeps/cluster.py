@@ -123,7 +123,7 @@ def _result(future: Future[Any], scheduler: str) -> Any:
         TimeoutError: it is not there any more. InputError: the scheduler is gone, or the worker is not like this process.
     """
     from distributed import CancelledError, KilledWorker
-    from distributed.comm import CommClosedError
+    from distributed.comm.core import CommClosedError
 
     try:
         return future.result(timeout=LOOK)
@@ -143,7 +143,7 @@ def _watched(client: Client, scheduler: str, seen: float) -> float:
     Raises:
         InputError: there is no scheduler, or has been no worker for long.
     """
-    from distributed.comm import CommClosedError
+    from distributed.comm.core import CommClosedError
 
     patient = time.monotonic() - seen <= PATIENCE
     try:
