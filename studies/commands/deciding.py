@@ -89,7 +89,8 @@ def decide(
     if out is not None and out.is_file():
         raise InputError(f"{out}: a file, but --out is a folder")
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)  # before the work, so that a place that cannot be written is told at once
+        # Before the work: a place that cannot be written is told at once.
+        out.mkdir(parents=True, exist_ok=True)
     (first, a), (second, b) = found.items()
     with terminal.progress_bar() as tell:
         decision = weigh(
