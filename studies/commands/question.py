@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -52,7 +53,7 @@ def question(
         terminal.print_json([each.to_dict() for each in done] if every else done[0].to_dict())
     else:
         for found in done:
-            _print(found)
+            _print(found, set_ or ())
     if not all(each.holds for each in done):
         raise typer.Exit(1)
 
@@ -78,11 +79,14 @@ def _list(as_json: bool) -> None:
             console.print(f"    {study.question}", highlight=False, markup=False)
 
 
-def _print(found: Answered) -> None:
+def _print(found: Answered, changed: Sequence[str]) -> None:
     study, console = found.study, terminal.stdout()
     console.print()
     console.print(study.question, style="bold", highlight=False, markup=False)
     console.print(f"\n{study.answer}", highlight=False, markup=False)
+    if changed:
+        told = f"\nThat is of the study as it is shipped. The runs below are with {', '.join(changed)}."
+        console.print(told, highlight=False, markup=False)
     for head, text in (("Assumes", study.assumes), ("On hardware", study.on_hardware)):
         if text:
             console.print(f"\n{head}", style="bold", markup=False)

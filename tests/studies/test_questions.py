@@ -154,6 +154,13 @@ def test_the_command_answers_and_runs(servetwin, tmp_path: Path) -> None:
     assert found["expectations"][0]["is"] == 20
 
 
+def test_a_question_about_something_else_says_so(servetwin, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(TEXT)
+    code, out, _ = servetwin("question", "mine.yaml", "--small", "--set", "engine.max_num_seqs=4")
+    assert code == 0
+    assert "The runs below are with engine.max_num_seqs=4." in " ".join(out.split())
+
+
 def test_an_expectation_that_does_not_hold_ends_with_one(servetwin, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(TEXT.replace("higher", "lower"))
     code, out, _ = servetwin("question", "mine.yaml", "--small")
