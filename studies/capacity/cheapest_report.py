@@ -224,10 +224,11 @@ def page(found: Cheapest) -> html.Page:
         "",
         "\n".join(sentences(found)),
         cards,
-        found_tables(found, None),
+        found_tables(found, None)[:1],
         [("Cost against latency", figure(found), True)],
     )
-    folded = [("Scenario", found.space.scenario.to_yaml())]
+    refused = "\n".join(f"{j.candidate.name}\n    {j.why}" for j in found.of("refused"))
+    folded = [(f"Refused: {len(found.of('refused'))}", refused), ("Scenario", found.space.scenario.to_yaml())]
     if best is not None and best.candidate.scenario is not None:
         folded.append((f"Scenario of the cheapest: {best.candidate.name}", best.candidate.scenario.to_yaml()))
     return html.Page("The cheapest configuration", lead, [section], folded)

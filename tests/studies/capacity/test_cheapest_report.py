@@ -114,6 +114,12 @@ def test_pages_can_be_written(tmp_path):
     assert "of the limit" in fewest_report.write(fewest(azure(), "replicas", Judge(3)), tmp_path).read_text()
 
 
+def test_a_page_says_why_configurations_are_refused():
+    some = found(2, {"replicas": [1, 2, 3], "model": ["Llama-3.1-8B", "Llama-3.1-70B"]})
+    assert "Refused: 3" in html.render(cheapest_report.page(some))
+    assert "Refused" not in html.render(cheapest_report.page(found(2)))
+
+
 def test_the_fewest_name_what_the_one_below_is_short_of():
     said = fewest_report.sentences(fewest(azure(), "replicas", Judge(3)))
     assert said == [
