@@ -62,12 +62,14 @@ def figure(found: Cheapest) -> figures.Figure:
                     "hovertemplate": "%{text}<br>%{x:.4g} USD<br>%{y:.4g}<extra>" + outcome + "</extra>",
                 }
             )
+    seen = [value for trace in data for value in trace["y"]]
+    wide = bool(seen) and max(seen) > 30 * min(seen)  # else one decade has no tick but its own
     drawn: figures.Figure = {
         "data": data,
         "layout": figures.layout(
             400,
             xaxis=figures.axis(unit(found), rangemode="tozero"),
-            yaxis=figures.axis(label, type="log", dtick=1),
+            yaxis=figures.axis(label, type="log", **({"dtick": 1} if wide else {})),
         ),
     }
     best = found.best
@@ -81,8 +83,8 @@ def figure(found: Cheapest) -> figures.Figure:
                 "showarrow": True,
                 "arrowhead": 0,
                 "arrowcolor": figures.INK,
-                "ax": 40,
-                "ay": -36,
+                "ax": 24,
+                "ay": -22,
                 "xanchor": "left",
                 "bgcolor": "rgba(255,255,255,0.85)",
             }

@@ -216,10 +216,11 @@ def page(found: Cheapest) -> html.Page:
         (of_limit(best.headroom), "of the limit, the worst objective"),
         (f"{found.runs:,}", "simulations"),
     ]  # fmt: skip
-    lead = (
-        f"{found.space.scenario.name}: {found.space.size:,} configurations, {len(found.judged):,} looked at "
-        f"({'chosen by Optuna' if found.method == 'optuna' else 'all'})."
-    )
+    run = sum(judged.attainment is not None for judged in found.judged)
+    how = "chosen by Optuna" if found.method == "optuna" else "the others cost more or cannot be"
+    lead = f"{found.space.scenario.name}: {found.space.size:,} configurations, {run:,} of them run ({how})."
+    if run == found.space.size:
+        lead = f"{found.space.scenario.name}: {run:,} configurations, all run."
     section = html.Section(
         "",
         "\n".join(sentences(found)),
