@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import platform
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -42,6 +39,7 @@ from studies import (
 )
 from studies.binding import binding
 from studies.pools import Costs
+from studies.provenance import versions
 from studies.results import Run
 from studies.step_costs import profile_of
 
@@ -352,19 +350,6 @@ def _figures(
     if talk is not None:
         figures["kv_survival_percent"] = conversations.survival(talk)
     return figures
-
-
-def versions() -> dict[str, str]:
-    return {"servetwin": _own_version(), "python": platform.python_version(), "numpy": np.__version__}
-
-
-@cache
-def _own_version() -> str:
-    """Looked up once: a sweep asks for every cell."""
-    try:
-        return metadata.version("servetwin")
-    except metadata.PackageNotFoundError:
-        return "source tree"
 
 
 def _horizon_ns(scenario: Scenario) -> int | None:

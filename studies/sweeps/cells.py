@@ -12,8 +12,9 @@ from scenarios.errors import InputError
 from scenarios.schema import Scenario
 from studies import per_device
 from studies.binding import binding
+from studies.provenance import environment
 from studies.results import Run
-from studies.run import simulate, simulated_figures, versions
+from studies.run import simulate, simulated_figures
 from studies.sweeps.axes import Point
 from studies.sweeps.study import Study
 
@@ -47,8 +48,10 @@ class Cell:
         return self.key_of(self.scenario())
 
     def key_of(self, scenario: Scenario) -> str:
-        """SHA-256 (hex) of its scenario, of its values by axis, and of this version."""
-        told = {"scenario": scenario.hash(), "axes": dict(self.point.values), "version": versions()["servetwin"]}
+        """SHA-256 (hex) of its scenario, of its values by axis, and of the version and the code that run it."""
+        here = environment()
+        told = {"scenario": scenario.hash(), "axes": dict(self.point.values)}
+        told |= {name: here[name] for name in ("servetwin", "source")}
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from scenarios.errors import InputError
-from studies.run import versions
+from studies.provenance import environment
 from studies.workers import Lost
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def each(
         return
     with _connected(scheduler) as client:
         _check_workers(client, scheduler)
-        yield from _as_done(client, functools.partial(_there, function, os.getcwd(), versions()), items, scheduler)
+        yield from _as_done(client, functools.partial(_there, function, os.getcwd(), environment()), items, scheduler)
 
 
 def check_same(cell: Cell, key: str) -> None:
@@ -75,7 +75,7 @@ def check_same(cell: Cell, key: str) -> None:
 
 def _there(function: Callable[[Item], Result], home: str, wanted: dict[str, str], item: Item) -> Result:
     """What a worker does. Threads of one process would take turns anyway, and share a working directory."""
-    if (differs := _difference(wanted, versions())) is not None:
+    if (differs := _difference(wanted, environment())) is not None:
         raise InputError(differs)
     with _one_at_a_time, contextlib.chdir(home) if Path(home).is_dir() else contextlib.nullcontext():
         return function(item)
@@ -243,22 +243,24 @@ def _check_workers(client: Client, scheduler: str) -> None:
         raise InputError(
             f"--scheduler {scheduler}: it has no workers; start some with: dask worker {scheduler} --nthreads 1"
         ) from None
-    for address, found in sorted(client.run(versions, on_error="return").items()):
+    for address, found in sorted(client.run(environment, on_error="return").items()):
         if isinstance(found, ImportError):
             raise InputError(f"--scheduler {scheduler}: worker {address} has no servetwin ({found}); install it there")
         if isinstance(found, BaseException):
             continue  # it has just died
-        if (differs := _difference(versions(), found)) is not None:
+        if (differs := _difference(environment(), found)) is not None:
             raise InputError(f"--scheduler {scheduler}: worker {address}: {differs}")
 
 
 def _difference(here: dict[str, str], there: dict[str, str]) -> str | None:
     """In which package two environments differ so that figures could, in words. Of Python its patch level cannot: but
     3.12 sums floats otherwise than 3.11."""
-    for name in ("servetwin", "python", "numpy"):
+    for name in ("servetwin", "source", "python", "numpy"):
         wanted, found = here[name], there[name]
         if name == "python":
             wanted, found = (text.rpartition(".")[0] for text in (wanted, found))
+        if wanted != found and name == "source":
+            return "its code of servetwin is not that of where the sweep was started; install the same on every machine"
         if wanted != found:
             return f"it has {name} {found}, but the sweep was started with {wanted}; install the same on every machine"
     return None

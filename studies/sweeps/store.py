@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from scenarios import documents
 from scenarios.errors import InputError
+from studies.provenance import environment
 from studies.results import check_parent
-from studies.run import versions
 from studies.strict_json import dumps
 from studies.sweeps import columns, study
 from studies.sweeps.cells import Row
@@ -217,7 +217,7 @@ def identity(asked: Study) -> dict[str, Any]:
     base = asked.base_scenario().model_dump(mode="json", exclude={"name", "description"}, context={"digest": True})
     return {
         "format_version": FORMAT_VERSION,
-        "servetwin": versions()["servetwin"],
+        **{name: environment()[name] for name in ("servetwin", "source")},
         "study": {name: value for name, value in asked.content().items() if name not in ("base", "scenario")},
         "scenario": base,
     }
@@ -235,6 +235,8 @@ def differences(before: Any, now: Any, path: str = "") -> list[str]:
         return [
             text for i, (a, b) in enumerate(zip(before, now, strict=True)) for text in differences(a, b, f"{path}[{i}]")
         ]
+    if path == "source" and before != now:
+        return ["the code of servetwin has changed"]
     return [] if before == now else [f"{path}: was {_said(before)}, now {_said(now)}"]
 
 
