@@ -43,6 +43,8 @@ MOST = 24
 """Seeds after which an open question stays open."""
 SHORTEST = 3_000
 """Requests of a run at first, or ten times what the highest percentile needs to be carried."""
+HOPELESS = 0.5
+"""Part of the interval that the most seeds should have, within which a figure is too close to its limit for more of them."""
 LENGTHENINGS = 5
 """How often runs may double."""
 PILES_UP = 0.02
@@ -241,7 +243,7 @@ class _Look:
     @property
     def thin(self) -> bool:
         """Whether the runs do not carry a figure."""
-        return min(self.carried) < 1 or any(span.low is not None and span.high is None for span in self.intervals)
+        return min(self.carried) < 1
 
     @property
     def times(self) -> int:
@@ -269,10 +271,23 @@ def _decided(trial: _Trial, confidence: float, most: int, longest: int) -> Attai
         if too_short and can_lengthen:
             grew = look.growth.estimate if look.grows is not False else None
             trial.lengthen(min(look.times, longest // (trial.length or 1)))
-        elif not trial.alike and seeds < most:
+        elif not trial.alike and seeds < most and not _hopeless(trial, look, most):
             seeds = min(2 * seeds, most)
         else:
             return _attainment(trial, look, confidence, met=None)
+
+
+def _hopeless(trial: _Trial, look: _Look, most: int) -> bool:
+    """Whether an objective is so close to its limit that even `most` seeds are not likely to tell; the first look is not asked."""
+    n = len(trial.found)
+    if n < 2 * FIRST:
+        return False
+    for objective, span, verdict in zip(trial.objectives, look.intervals, look.verdicts, strict=True):
+        if verdict is None and span.estimate is not None and span.half_width is not None:
+            limit = objective.limit * (1 if objective.statistic is None else 1e3)
+            if abs(span.estimate - limit) < HOPELESS * span.half_width * math.sqrt(n / most):
+                return True
+    return False
 
 
 def _look(trial: _Trial, confidence: float) -> _Look:

@@ -49,10 +49,17 @@ def test_what_cannot_be_told_stays_open(one_server):
     assert "too close to its limit to tell with 6 seeds" in done.why
 
 
+def test_what_more_seeds_are_not_likely_to_tell_is_given_up(one_server):
+    twelve = found(one_server(), waits(md1_wait(0.5)), requests=400, most=12)
+    (span,) = twelve.intervals.values()
+    done = found(one_server(), f"queue_mean<={span.estimate:.6f}ms", requests=400)
+    assert (done.met, done.runs) == (None, 12)
+
+
 def test_each_look_spends_half_of_what_is_left(one_server):
     done = found(one_server(), waits(2 * md1_wait(0.5)))
     assert next(iter(done.intervals.values())).confidence == pytest.approx(0.975)
-    done = found(one_server(), waits(md1_wait(0.5)), most=12)
+    done = found(one_server(), waits(1.02 * md1_wait(0.5)), most=12)
     assert next(iter(done.intervals.values())).confidence == pytest.approx(0.9875)
 
 

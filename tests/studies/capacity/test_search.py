@@ -84,7 +84,7 @@ def test_stages_are_scaled_together(one_server):
 
 def test_a_trace_is_replayed_faster(one_server, tmp_path):
     rng = np.random.default_rng(1)
-    times = np.cumsum(rng.exponential(1 / 50, 2000))
+    times = np.cumsum(rng.exponential(1 / 50, 8000))
     rows = "".join(f"{t:.6f},1000,1\n" for t in times)
     (tmp_path / "trace.csv").write_text("arrival,prompt_tokens,output_tokens\n" + rows)
     trace = f"{{path: {tmp_path / 'trace.csv'}, format: csv, time_unit: s}}"
