@@ -246,6 +246,11 @@ class _Look:
         return min(self.carried) < 1
 
     @property
+    def endless(self) -> bool:
+        """Whether an interval reaches beyond the largest value: more seeds help, and where there are no more, longer runs."""
+        return any(span.low is not None and span.high is None for span in self.intervals)
+
+    @property
     def times(self) -> int:
         """How many times as long runs should carry every figure; a power of 2."""
         return 1 << max(1, math.ceil(-math.log2(min(max(min(self.carried), 1e-3), 1.0))))
@@ -273,6 +278,9 @@ def _decided(trial: _Trial, confidence: float, most: int, longest: int) -> Attai
             trial.lengthen(min(look.times, longest // (trial.length or 1)))
         elif not trial.alike and seeds < most and not _hopeless(trial, look, most):
             seeds = min(2 * seeds, most)
+        elif look.endless and can_lengthen:
+            grew = look.growth.estimate if look.grows is not False else None
+            trial.lengthen(2)
         else:
             return _attainment(trial, look, confidence, met=None)
 
