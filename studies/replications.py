@@ -12,7 +12,7 @@ from studies.statistics import intervals
 from studies.statistics.differences import Difference, difference
 from studies.statistics.directions import better
 from studies.statistics.intervals import CONFIDENCE, Interval
-from studies.sweeps.cells import Row, figures
+from studies.sweeps.cells import Row, figures, figures_of
 from studies.warm_figures import WarmUp, check_warm_up, warm_figures
 from studies.within_run import within_run
 
@@ -105,5 +105,7 @@ def replicate(
 
 def _figures_of(item: tuple[Scenario, WarmUp | None]) -> Row:
     scenario, warm_up = item
+    if warm_up is None:
+        return figures_of(scenario)
     run = simulate(scenario)
-    return figures(run) | ({} if warm_up is None else warm_figures(run, warm_up))
+    return figures(run) | warm_figures(run, warm_up)

@@ -35,6 +35,7 @@ from serving.routing import POOL_ROUTERS, ROUTERS
 from serving.speculation import METHODS
 from studies import ablations
 from studies.latency_parts import PARTS
+from studies.sweeps.axes import ALIASES
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -148,8 +149,9 @@ def test_fields_that_are_named_are_fields(page: Path) -> None:
     for section, owner in (("engine", Engine), ("admission", Admission), ("client_behaviour", ClientBehaviour)):
         named = set(re.findall(rf"(?<![\w./]){section}\.([a-z_]+)", shown)) - {"py"}
         assert named <= set(owner.model_fields), section
+    short = {alias.removeprefix("workload.") for alias in ALIASES}
     named = set(re.findall(r"(?<![\w./])workload\.([a-z_]+)", shown)) - {"py"}
-    assert named <= set(WorkloadSpec.model_fields)
+    assert named <= set(WorkloadSpec.model_fields) | short
 
 
 COMMANDS = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]

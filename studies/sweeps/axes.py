@@ -29,7 +29,11 @@ from scenarios.load import Override
 
 VARIANT = "variant"
 """Name of the axis whose values are named lists of overrides."""
-ALIASES = {"workload.rate": "workload.arrivals.rate"}
+ALIASES = {
+    "workload.rate": "workload.arrivals.rate",
+    "workload.concurrency": "workload.arrivals.concurrency",
+    "workload.speedup": "workload.trace.speedup",
+}
 """Short names of paths that are asked for often."""
 MOST_POINTS = 1_000_000
 
