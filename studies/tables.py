@@ -19,6 +19,7 @@ LABELS = {
     "request_goodput": "goodput (1/s)",
     "good_request_fraction": "good fraction",
     "usd_per_1m_output_tokens": "USD per 1M output tokens",
+    "usd_per_1m_total_tokens": "USD per 1M tokens of all kinds",
     "usd_per_hour": "USD per hour",
     "output_throughput_per_gpu": "output per GPU (tok/s)",
     "output_token_throughput_per_user": "output per user (tok/s)",

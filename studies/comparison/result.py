@@ -36,6 +36,7 @@ ROWS = (
     "preemptions",
     "expected_quality",
     "usd_per_1m_output_tokens",
+    "usd_per_1m_total_tokens",
     "usd_per_hour",
 )
 """Figures that are shown where any policy has them."""

@@ -23,7 +23,8 @@ from studies.sweeps.cells import Row, figures, figures_of
 PERCENTILES = (50.0, 90.0, 95.0, 99.0)
 TAILS = ("p99", "p95", "p90", "p50", "mean")
 """Statistics of a latency, the outermost first: the decision is about the first that every run's sample can carry."""
-COST = "usd_per_1m_output_tokens"
+COST = "usd_per_1m_total_tokens"
+"""Of all tokens: what output alone is charged moves when an engine divides its time between input and output otherwise."""
 PER_USER, PER_GPU = "output_token_throughput_per_user", "output_throughput_per_gpu"
 SHORT = 3.0
 """Seconds of work below which it is not worth to start processes for it."""

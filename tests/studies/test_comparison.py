@@ -14,7 +14,7 @@ from studies.statistics.differences import difference
 from studies.statistics.intervals import Interval
 
 SMALL = ["workload.requests=60"]
-TAIL, COST = "p90_ttft_ms", "usd_per_1m_output_tokens"
+TAIL, COST = "p90_ttft_ms", "usd_per_1m_total_tokens"
 
 
 @pytest.fixture(scope="module")
