@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from studies import terminal
 from studies.commands import (
     ablation,
     capacity,
@@ -50,6 +49,7 @@ from studies.commands.options import (
     Speedup,
     Trace,
 )
+from studies.reports import terminal
 
 if TYPE_CHECKING:
     from scenarios.schema import Scenario
@@ -272,8 +272,8 @@ def report(
     """Render a finished run again, here and as HTML.
 
     Or a sweep: of one that was stopped, the cells that are finished."""
-    from studies import report as reports
     from studies import results
+    from studies.reports import report as reports
     from studies.sweeps.results import is_sweep
 
     if is_sweep(directory):
@@ -346,14 +346,14 @@ def _finish(done: Run, folder: Path | None, as_json: bool, detailed: bool) -> No
     from studies import results
 
     if folder is not None:
-        from studies import report
+        from studies.reports import report
 
         report.save(done, folder, detailed=detailed)
         terminal.say(f"wrote {folder}")
     if as_json:
         terminal.print_json(results.document(done))
         return
-    from studies.report import show
+    from studies.reports.report import show
 
     show(done, terminal.stdout())
 

@@ -14,9 +14,10 @@ from scenarios import models as model_catalog
 from serving.batching import BATCHINGS
 from serving.policies import ORDERS
 from serving.routing import ROUTERS
-from studies import figures, run_tables
-from studies.limits import NOT_MODELLED
-from studies.report import CDFS, cards, slo_of
+from studies import figures
+from studies.reports import run_tables
+from studies.reports.limits import NOT_MODELLED
+from studies.reports.report import CDFS, cards, slo_of
 from studies.results import Run
 from studies.run import simulate
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from studies import figures, perfetto
     from studies.comparison import compare
-    from studies.report import save
+    from studies.reports.report import save
     from studies.results import Run, load
     from studies.run import execute, simulate
     from studies.sweeps.results import load_sweep
@@ -42,7 +42,7 @@ _HOMES = {
     "execute": "run",
     "load": "results",
     "load_sweep": "sweeps.results",
-    "save": "report",
+    "save": "reports.report",
     "simulate": "run",
     "sweep": "sweeps.run",
     "validate": "validation",

@@ -24,9 +24,9 @@ from scenarios.fields import Section
 from scenarios.schema import Scenario
 from serving.metrics import by_request, meets
 from serving.tries import last_tries
-from studies import tables
 from studies.expectations import Expectation
-from studies.report import slo_of
+from studies.reports import tables
+from studies.reports.report import slo_of
 from studies.results import Run
 from studies.run import Progress, execute, simulate
 

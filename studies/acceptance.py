@@ -14,7 +14,7 @@ from serving.request import Request
 from serving.speculation import METHODS, MOST_DRAFTS
 from sim.measured_acceptance import MeasuredAcceptance
 from sim.profile import Profile
-from studies.quality import TEXT, shipped_text
+from studies.aspects.quality import TEXT, shipped_text
 
 if TYPE_CHECKING:
     from studies.run import Progress

@@ -19,8 +19,8 @@ from serving.fast_scheduler import FastScheduler
 from serving.plan import StepPlan
 from serving.request import Request
 from serving.scheduler import Scheduler
+from studies.reports.tables import Table
 from studies.scheduler_traces import TraceScenario, read_file, trace_files
-from studies.tables import Table
 
 
 class AnyScheduler(Protocol):

@@ -18,15 +18,15 @@ from scenarios import serving_profile
 from scenarios.errors import InputError
 from sim.operator_profile import OperatorProfile
 from sim.profiles import load_profile, shipped_profiles
-from studies import markdown, tables
-from studies.limits import NOT_MODELLED
 from studies.measured import report as measured_report
 from studies.measured.validation import Measured, validate_measured
-from studies.measurement_tables import side_by_side
+from studies.reports import markdown, tables
+from studies.reports.limits import NOT_MODELLED
+from studies.reports.measurement_tables import side_by_side
+from studies.reports.tables import Table
 from studies.run import Progress
 from studies.silicon.report import SiliconReport
 from studies.silicon.validation import validate as validate_silicon
-from studies.tables import Table
 
 GPU_RUN = "rtx4090-llama-3.1-8b"
 CPU_RUN = "vllm-cpu-qwen3-tiny"

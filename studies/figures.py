@@ -326,7 +326,7 @@ def as_plotly(figure: Figure) -> PlotlyFigure:
 
 
 def _cdf(metric: str, result: Run | Mapping[str, Run]) -> PlotlyFigure:
-    from studies.report import slo_of
+    from studies.reports.report import slo_of
 
     runs = dict(result) if isinstance(result, Mapping) else {result.name: result}
     slo = slo_of(next(iter(runs.values()))) if runs else None

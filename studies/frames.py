@@ -146,7 +146,7 @@ def to_pandas(table: pa.Table) -> pd.DataFrame:
 
 
 def _slo(run: Run) -> Any:
-    from studies.report import slo_of
+    from studies.reports.report import slo_of
 
     return slo_of(run)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from studies import report, run_tables
+from studies.reports import report, run_tables
 from studies.results import Run
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from sim.operator_cost import OperatorCost
 from sim.operator_profile import OperatorProfile
 from sim.profiles import AnyProfile, load_profile, shipped_profiles
-from studies.measurement_tables import profile_table
-from studies.tables import Table, number, percent
+from studies.reports.measurement_tables import profile_table
+from studies.reports.tables import Table, number, percent
 
 
 def rows(wanted: Mapping[str, str | int | None]) -> list[dict[str, Any]]:

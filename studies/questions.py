@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from scenarios.errors import InputError, unknown
-from studies import tables, workers
+from studies import workers
 from studies.expectations import Case, Expectation
+from studies.reports import tables
 from studies.run import Progress
-from studies.shown import Shown
+from studies.stated_figures import Shown
 from studies.statistics import intervals
 from studies.statistics.intervals import Interval
 from studies.sweeps import cells

@@ -12,9 +12,9 @@ from studies.statistics import intervals
 from studies.statistics.differences import Difference, difference
 from studies.statistics.directions import better
 from studies.statistics.intervals import CONFIDENCE, Interval
+from studies.statistics.warm_figures import WarmUp, check_warm_up, warm_figures
+from studies.statistics.within_run import within_run
 from studies.sweeps.cells import Row, figures, figures_of
-from studies.warm_figures import WarmUp, check_warm_up, warm_figures
-from studies.within_run import within_run
 
 NAMING = ("point", "seed", "scenario_hash")
 """What of a row names its run."""
@@ -57,7 +57,7 @@ class Replications:
         return found
 
     def within(self, key: str, confidence: float = CONFIDENCE) -> Interval:
-        """What the first seed's run alone knows of a figure once it is warm (`studies.within_run`): of a replayed trace too."""
+        """What the first seed's run alone knows of a figure once it is warm (`studies.statistics.within_run`): of a replayed trace too."""
         run = simulate(self.scenario.model_copy(update={"seed": self.seeds[0]}))
         return within_run(run, key, confidence)
 
@@ -87,7 +87,7 @@ def replicate(
     """Simulates a scenario once a seed.
 
     processes: side by side; all processors by default. warm_up: seconds from the first request on, or `mser`: latencies by request and
-    the good fraction are then of the requests sent after it (`studies.warm_figures`); throughputs, ITL and costs stay those of the
+    the good fraction are then of the requests sent after it (`studies.statistics.warm_figures`); throughputs, ITL and costs stay those of the
     whole run.
 
     Raises:

@@ -28,8 +28,8 @@ from serving.records import (
     Records,
 )
 from serving.row_log import CHUNK_COLUMNS
-from studies.limits import NOT_MODELLED
-from studies.strict_json import dumps
+from studies.reports.limits import NOT_MODELLED
+from studies.reports.strict_json import dumps
 from studies.workload_files import save_workload
 
 if TYPE_CHECKING:

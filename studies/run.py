@@ -24,7 +24,7 @@ from sim.cost import CostModel
 from sim.host_link import link_of
 from sim.profile import Profile
 from sim.replay import ReplayReport, replay
-from studies import (
+from studies.aspects import (
     answers,
     conversations,
     economics,
@@ -34,14 +34,14 @@ from studies import (
     quality,
     senders,
     speculation,
-    steady_state,
     step_costs,
 )
-from studies.binding import binding
-from studies.pools import Costs
+from studies.aspects.binding import binding
+from studies.aspects.pools import Costs
+from studies.aspects.step_costs import profile_of
 from studies.provenance import versions
 from studies.results import Run
-from studies.step_costs import profile_of
+from studies.statistics import steady_state
 
 if TYPE_CHECKING:
     from gpu_backend.engine import Engine

@@ -13,7 +13,8 @@ from calibration import validate as judged
 from scenarios.errors import InputError
 from scenarios.schema import Scenario
 from sim.profile import Profile
-from studies import ablations, calibrating, tables
+from studies import ablations, calibrating
+from studies.reports import tables
 from studies.run import Progress, backend
 from studies.validation import ValidationReport, validate
 

@@ -23,16 +23,18 @@ from serving.records import Records
 from sim.cost import CostModel
 from sim.host_link import link_of
 from sim.profile import Profile
-from studies import calibrating, html, pools, report, results, tables
-from studies.binding import binding
-from studies.limits import BEYOND, NOT_MODELLED
-from studies.measurement_tables import side_by_side
+from studies import calibrating, results
+from studies.aspects import pools
+from studies.aspects.binding import binding
+from studies.aspects.speculation import drafting_of
+from studies.aspects.step_costs import profile_cost
+from studies.reports import html, report, tables
+from studies.reports.limits import BEYOND, NOT_MODELLED
+from studies.reports.measurement_tables import side_by_side
+from studies.reports.strict_json import dumps
+from studies.reports.tables import Table
 from studies.results import Run
 from studies.run import Clock, Progress, backends, execute, replayed, simulate
-from studies.speculation import drafting_of
-from studies.step_costs import profile_cost
-from studies.strict_json import dumps
-from studies.tables import Table
 
 BATCHINGS = ("chunked", "prefill_first", "static")
 RANKED_BY = "mean_e2el_ms"

@@ -10,7 +10,7 @@ import numpy as np
 
 from scenarios.errors import InputError
 from scenarios.workload import Workload
-from studies.strict_json import plain
+from studies.reports.strict_json import plain
 
 COLUMNS = (
     "arrival_ns",

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 import cli
-from studies import terminal
 from studies.commands.bench_options import spread
+from studies.reports import terminal
 
 SMALL = ["--set", "workload.requests=30"]
 

@@ -34,7 +34,7 @@ from serving.policies import ORDERS
 from serving.routing import POOL_ROUTERS, ROUTERS
 from serving.speculation import METHODS
 from studies import ablations
-from studies.latency_parts import PARTS
+from studies.explaining.latency_parts import PARTS
 from studies.sweeps.axes import ALIASES
 
 ROOT = Path(__file__).parents[1]

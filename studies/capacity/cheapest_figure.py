@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from studies import figures, tables
+from studies import figures
 from studies.capacity.cheapest import PER_HOUR, Cheapest, pareto
+from studies.reports import tables
 
 _TAIL = "p99_ttft_ms"
 

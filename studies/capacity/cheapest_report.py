@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from scenarios.objectives import parse_objective
-from studies import html, tables
 from studies.capacity.attainment import Attainment, beyond
 from studies.capacity.cheapest import PER_HOUR, Cheapest, Judged, pareto
 from studies.capacity.cheapest_figure import figure, tail, tail_label, unit
 from studies.capacity.space import short
+from studies.reports import html, tables
+from studies.reports.strict_json import dumps
+from studies.reports.tables import Table, number, percent
 from studies.statistics.intervals import Interval
-from studies.strict_json import dumps
-from studies.tables import Table, number, percent
 
 FILES = ("cheapest.html", "cheapest.json")
 SHOWN = 15

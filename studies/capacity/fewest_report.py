@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from scenarios.objectives import Objective
-from studies import figures, html, tables
+from studies import figures
 from studies.capacity.attainment import Binding
 from studies.capacity.cheapest_report import estimate, nearest, of_limit
 from studies.capacity.replicas import Fewest
-from studies.strict_json import dumps
-from studies.tables import Table, number
+from studies.reports import html, tables
+from studies.reports.strict_json import dumps
+from studies.reports.tables import Table, number
 
 FILES = ("fewest.html", "fewest.json")
 _VERDICTS = {True: "yes", False: "no", None: "open"}

@@ -7,15 +7,15 @@ from typing import Any
 
 from scenarios.errors import InputError
 from scenarios.objectives import LATENCIES
-from studies import html, tables
 from studies.capacity import figures
 from studies.capacity.attainment import Attainment
 from studies.capacity.evidence import CURVES
 from studies.capacity.search import Capacity
 from studies.figures import LATENCY_AXES
+from studies.reports import html, tables
+from studies.reports.strict_json import dumps
+from studies.reports.tables import DASH, Table, number, percent
 from studies.statistics.intervals import Interval
-from studies.strict_json import dumps
-from studies.tables import DASH, Table, number, percent
 
 FILES = ("capacity.html", "capacity.json")
 VERDICTS = {True: "met", False: "not met", None: "open"}

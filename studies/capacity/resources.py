@@ -27,7 +27,7 @@ _TERMS = {
 
 
 def resource_of(binding: Mapping[str, Any]) -> str:
-    """The resource that a run waits for most. binding: `studies.binding.binding`. `nothing` where nothing ran.
+    """The resource that a run waits for most. binding: `studies.aspects.binding.binding`. `nothing` where nothing ran.
 
     A queue names the limit that it waits behind. Without one latency is step time, and that is what most of it goes to; a fitted
     profile does not tell compute from bandwidth in its dense work.

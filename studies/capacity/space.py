@@ -17,7 +17,7 @@ from scenarios import documents
 from scenarios.errors import InputError, unknown
 from scenarios.load import Override
 from scenarios.schema import Scenario
-from studies.economics import tariff_of
+from studies.aspects.economics import tariff_of
 from studies.sweeps import axes as study_axes
 from studies.sweeps import study as studies_of
 from studies.sweeps.axes import VARIANT, Axes, Point

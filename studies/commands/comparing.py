@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from studies import terminal
 from studies.commands.options import Json, Set, Trace
+from studies.reports import terminal
 
 
 def compare(

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from studies import terminal
 from studies.commands.options import Json, Set, Trace, names_of
+from studies.reports import terminal
 
 _RANGE = re.compile(r"\s*([^=]+?)\s*=\s*([0-9.eE+-]+?)\s*\.\.\s*([0-9.eE+-]+)\s*")
 

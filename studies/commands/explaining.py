@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from studies import terminal
 from studies.commands.options import Json, Set
 from studies.commands.runs import RunArg
 from studies.commands.runs import found as found_run
+from studies.reports import terminal
 
 
 def explain(
@@ -27,8 +27,8 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Say why requests were slow, and who stood in their way."""
-    from studies.explain import Explanation
-    from studies.without import without as rerun
+    from studies.explaining.explain import Explanation
+    from studies.explaining.without import without as rerun
 
     found = found_run(run, set_ or [])
     assert found.workload is not None

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from studies import terminal
+from studies.reports import terminal
 
 
 def fidelity(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from studies import terminal
 from studies.commands.options import Json
+from studies.reports import terminal
 
 if TYPE_CHECKING:
     from scenarios.launch import Launch

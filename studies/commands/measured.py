@@ -7,8 +7,8 @@ from typing import Annotated, get_args
 
 import typer
 
-from studies import terminal
 from studies.commands.options import names_of
+from studies.reports import terminal
 
 Measured = Annotated[
     Path | None,

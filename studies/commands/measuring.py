@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from studies import terminal
 from studies.commands.options import Clock, Device, Json, Set, names_of
+from studies.reports import terminal
 
 if TYPE_CHECKING:
     from sim.profile import Profile
@@ -50,7 +50,7 @@ def calibrate(
     if as_json:
         terminal.print_json(json.loads(profile.model_dump_json(exclude={"measurements"})) | {"file": str(target)})
         return
-    from studies.measurement_tables import profile_table
+    from studies.reports.measurement_tables import profile_table
 
     terminal.show_tables([profile_table(profile)])
     terminal.say(f"wrote {target}")
@@ -76,7 +76,7 @@ def quality(
     """Measure what quantisation costs in quality.
 
     Perplexity, KL divergence and top-1 agreement, against the unquantised model."""
-    from studies import quality as qualities
+    from studies.aspects import quality as qualities
     from studies.results import check_file
 
     if out is not None:
@@ -97,7 +97,7 @@ def quality(
     if as_json:
         terminal.print_json(found.model_dump())
         return
-    from studies.measurement_tables import quality_table
+    from studies.reports.measurement_tables import quality_table
 
     terminal.show_tables([quality_table(found)])
 
@@ -134,7 +134,7 @@ def acceptance(
     if as_json:
         terminal.print_json(found.model_dump())
         return
-    from studies.measurement_tables import acceptance_table
+    from studies.reports.measurement_tables import acceptance_table
 
     terminal.show_tables([acceptance_table(found)])
 

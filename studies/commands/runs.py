@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from studies import terminal
+from studies.reports import terminal
 from studies.results import Run
 
 RunArg = Annotated[

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from studies import terminal
+from studies.reports import terminal
 
 Silicon = Annotated[
     bool,
@@ -23,9 +23,9 @@ Processes = Annotated[int | None, typer.Option("--processes", metavar="N", min=1
 def validate(*, only: str | None, limit: int | None, out: Path | None, processes: int | None, as_json: bool) -> None:
     """Simulates the points and prints what came of it; an interrupted call goes on where it stopped."""
     from scenarios import InputError
+    from studies.reports.strict_json import dumps
     from studies.silicon.validation import FOLDER
     from studies.silicon.validation import validate as check
-    from studies.strict_json import dumps
 
     folder = out or FOLDER
     if folder.exists() and not folder.is_dir():

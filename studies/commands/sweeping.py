@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from studies import terminal
 from studies.commands.options import Json, Set
+from studies.reports import terminal
 
 if TYPE_CHECKING:
     from studies.sweeps.results import Sweep
@@ -88,9 +88,9 @@ def sweep(
 
 def _dry(planned: Plan, folder: Path, allow_bad: bool, as_json: bool) -> None:
     """What there would be to do."""
+    from studies.reports.tables import Table
     from studies.sweeps import run
     from studies.sweeps.store import Folder
-    from studies.tables import Table
 
     run.check(planned, allow_bad)
     target = Folder(folder)

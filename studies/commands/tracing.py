@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from studies import terminal
 from studies.commands.options import Json, Set
 from studies.commands.runs import RunArg, found
+from studies.reports import terminal
 
 
 def perfetto(

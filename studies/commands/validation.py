@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from studies import terminal
 from studies.commands import measured as measured_runs
 from studies.commands import silicon as silicon_command
 from studies.commands.options import (
@@ -23,6 +22,7 @@ from studies.commands.options import (
     Speedup,
     Trace,
 )
+from studies.reports import terminal
 
 
 def validate(

@@ -6,21 +6,21 @@ import re
 import textwrap
 from collections.abc import Mapping, Sequence
 
-from studies import tables
 from studies.comparison import written
 from studies.comparison.result import Comparison
 from studies.pareto import Standing
+from studies.reports import tables
+from studies.reports.tables import DASH, Table
 from studies.statistics.differences import Difference
 from studies.statistics.directions import better
 from studies.statistics.intervals import FEWEST
-from studies.tables import DASH, Table
 
 HEAD = 13  # characters of a line of a column's head
 NAME = 28  # and of a policy's name
 FEW = 8
 """Policies up to which each has its sentences."""
 CAUSES = {"kv": "KV memory", "sequences": "max_num_seqs", "tokens": "token budget", "other": "batching"}
-"""What requests wait for (`studies.binding`), in few words."""
+"""What requests wait for (`studies.aspects.binding`), in few words."""
 VERDICTS = ("better", "worse", "higher", "lower", "not distinguishable", "the same")
 _WORDS = {"not distinguishable": "no difference seen", "the same": "the same"}
 _GROUP = re.compile(r"by_(?:class|tenant)\.(.+)\.((?:p[\d.]+_)?[a-z].*)")

@@ -8,8 +8,8 @@ from studies.comparison import decision, written
 from studies.comparison.result import Comparison
 from studies.figures import BLUE, GREEN, INK, ORANGE, RED, Figure, axis, layout
 from studies.pareto import Mark
+from studies.reports.tables import DASH
 from studies.statistics.directions import better
-from studies.tables import DASH
 
 GREY = "#8a929c"
 MARKS: dict[Mark, dict[str, Any]] = {

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from scenarios.errors import InputError
 from studies import figures as drawings
-from studies import html, report, run_tables
 from studies.comparison import decision, figures
 from studies.comparison.result import Comparison
+from studies.reports import html, report, run_tables
+from studies.reports.strict_json import dumps
 from studies.statistics.intervals import Interval
-from studies.strict_json import dumps
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,14 +6,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from studies import extrapolation, pareto, step_costs, tables
+from studies import pareto
+from studies.aspects import extrapolation, step_costs
 from studies.comparison import written
 from studies.pareto import Standing
 from studies.replications import Replications
+from studies.reports import tables
+from studies.reports.tables import Table
 from studies.results import Run
 from studies.statistics.differences import Difference
 from studies.statistics.intervals import CONFIDENCE, Interval
-from studies.tables import Table
 
 ROWS = (
     "kv_capacity_tokens",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from studies.reports.tables import DASH, number
 from studies.statistics.differences import Difference
 from studies.statistics.intervals import Interval
-from studies.tables import DASH, number
 
 SHARES = ("good_request_fraction", "expected_quality", "device_utilization", "busy")
 MANY = 9.0

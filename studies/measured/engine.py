@@ -18,7 +18,7 @@ from scenarios.hf_config import read_config
 from scenarios.models import CATALOG as MODELS
 from scenarios.models import ModelSpec
 from scenarios.schema import Scenario
-from studies.kv_interval import ends
+from studies.aspects.kv_interval import ends
 
 CONFIGS = ("model_config.json", "config.json")
 _UNKNOWN_MEMORY, _UNKNOWN_BANDWIDTH, _UNKNOWN_FLOPS = 192e9, 1e12, 1e14

@@ -8,11 +8,13 @@ from typing import Any
 
 from calibration import validate as judged
 from scenarios.errors import InputError
-from studies import html, results, step_costs, tables
+from studies import results
+from studies.aspects import step_costs
 from studies.measured.loads import Load
 from studies.measured.validation import Measured
-from studies.strict_json import dumps
-from studies.tables import Table
+from studies.reports import html, tables
+from studies.reports.strict_json import dumps
+from studies.reports.tables import Table
 
 DECISIVE = (
     *(f"{stat}_{name}_ms" for stat in ("mean", "p50") for name in ("ttft", "tpot", "itl", "e2el")),

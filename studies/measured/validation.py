@@ -20,11 +20,11 @@ from scenarios.schema import Scenario
 from scenarios.trace_options import TimeUnit
 from sim.cost import CostModel
 from sim.profiles import AnyProfile, load_profile
-from studies.limits import NOT_MODELLED
+from studies.aspects.step_costs import AUTO, cost_of, priced, profile_cost, profile_of
 from studies.measured.engine import Engine, engine_of
 from studies.measured.loads import Load, Replays, compared
+from studies.reports.limits import NOT_MODELLED
 from studies.run import Progress
-from studies.step_costs import AUTO, cost_of, priced, profile_cost, profile_of
 
 
 @dataclass

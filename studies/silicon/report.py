@@ -13,8 +13,8 @@ from calibration import validate as judged
 from calibration.silicon import constants
 from calibration.silicon.points import Point, Remeasured
 from calibration.silicon.scope import EXCLUSIONS, exclusion_of, model_of, population_of
+from studies.reports.tables import Table, number
 from studies.silicon.replay import Prediction
-from studies.tables import Table, number
 
 VARIANTS = {"data sheet": lambda engine: constants.DATA_SHEET, "fitted": constants.constants_of}
 """Step costs without a fitted constant, and with those of the engine."""

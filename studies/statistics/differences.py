@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from studies.reports.tables import DASH
 from studies.statistics import intervals
 from studies.statistics.directions import Better
 from studies.statistics.intervals import CONFIDENCE, FEWEST, Interval
-from studies.tables import DASH
 
 BySeed = Mapping[int, float | None]
 """A figure of each seed; None where its run has none."""

@@ -10,8 +10,8 @@ from typing import Any
 
 from scenarios.errors import InputError
 from scenarios.schema import Scenario
-from studies import per_device
-from studies.binding import binding
+from studies.aspects import per_device
+from studies.aspects.binding import binding
 from studies.provenance import environment
 from studies.results import Run
 from studies.run import simulate, simulated_figures

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from studies import tables
 from studies.figures import BLUE, DASHES, INK, PALETTE, RED, Figure, axis, layout
+from studies.reports import tables
+from studies.reports.tables import DASH
 from studies.statistics.directions import better
 from studies.sweeps.results import Outcome, Sweep
 from studies.sweeps.tables import axis_values, cell, is_number, short_names, value, where
-from studies.tables import DASH
 
 MOST_LINES = len(PALETTE)
 WRITTEN = 150

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from studies import html
+from studies.reports import html
 from studies.statistics.directions import better
 from studies.sweeps import figures, tables
 from studies.sweeps.results import Sweep

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from scenarios import documents
 from scenarios.errors import InputError
 from studies.provenance import environment
+from studies.reports.strict_json import dumps
 from studies.results import check_parent
-from studies.strict_json import dumps
 from studies.sweeps import columns, study
 from studies.sweeps.cells import Row
 from studies.sweeps.study import Study

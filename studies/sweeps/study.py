@@ -21,7 +21,7 @@ from scenarios.library import questions
 from scenarios.load import Override
 from scenarios.schema import Scenario
 from studies.expectations import Expectation
-from studies.shown import Shown
+from studies.stated_figures import Shown
 from studies.sweeps.axes import ALIASES, MOST_POINTS, VARIANT, Axes, Point, points
 
 Overrides = Annotated[tuple[str, ...], Field(strict=False)]

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from studies import tables
+from studies.reports import tables
+from studies.reports.tables import DASH, Table
 from studies.statistics import intervals
 from studies.statistics.directions import better
 from studies.statistics.intervals import Interval
 from studies.sweeps.results import Outcome, Sweep
-from studies.tables import DASH, Table
 
 SHOWN = 40
 """Points that a terminal shows; of more it shows the best ones."""

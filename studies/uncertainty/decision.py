@@ -16,7 +16,8 @@ from scenarios.errors import InputError, unknown
 from scenarios.schema import Scenario
 from serving.metrics import latencies
 from serving.records import Records
-from studies import per_device, workers
+from studies import workers
+from studies.aspects import per_device
 from studies.run import loaded, simulated_figures
 from studies.statistics.directions import Better, better
 from studies.statistics.intervals import Interval

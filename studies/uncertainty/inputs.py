@@ -19,8 +19,8 @@ from sim.operator_profile import OperatorProfile
 from sim.profile import Profile
 from sim.profile_parts import Errors
 from sim.profiles import AnyProfile
-from studies import kv_interval
-from studies.step_costs import profile_of
+from studies.aspects import kv_interval
+from studies.aspects.step_costs import profile_of
 from studies.uncertainty.spreads import ERROR_TO_SD, Between, Bytes, Factor, Share, Spread
 
 KV, ACCEPTANCE, HOST, REQUESTS = "kv-capacity", "acceptance", "host", "requests"

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from studies import html, tables
 from studies.figures import BLUE, GRID, INK, RED, Figure, axis, layout, numbers
-from studies.strict_json import dumps
-from studies.tables import Table
+from studies.reports import html, tables
+from studies.reports.strict_json import dumps
+from studies.reports.tables import Table
 from studies.uncertainty import words
 from studies.uncertainty.decision import Decision
 

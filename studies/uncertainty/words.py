@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from studies import tables
+from studies.reports import tables
+from studies.reports.tables import Table
 from studies.statistics.intervals import Interval
-from studies.tables import Table
 from studies.uncertainty.decision import Decision
 from studies.uncertainty.influence import Influence
 from studies.uncertainty.inputs import called

@@ -15,7 +15,7 @@ from sim.cost import CostModel
 from sim.operator_profile import Curve, OperatorProfile
 from sim.profile import Profile
 from sim.profiles import AnyProfile
-from studies import kv_interval, step_costs
+from studies.aspects import kv_interval, step_costs
 from studies.uncertainty.inputs import ACCEPTANCE, EFFICIENCIES, HOST, KV, Input, measured_acceptance
 
 Values = Mapping[str, float]

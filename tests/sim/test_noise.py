@@ -13,7 +13,8 @@ from scenarios.errors import InputError
 from sim.noise import BLOCK, StepNoise
 from sim.profile_parts import Noise
 from sim.profiles import load_profile
-from studies import simulate, step_costs
+from studies import simulate
+from studies.aspects import step_costs
 
 RIGHT_SKEWED = Noise(correlation=0.8, quantiles=(-0.2, -0.1, -0.05, 0.0, 0.05, 0.1, 0.6))
 

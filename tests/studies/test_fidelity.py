@@ -9,7 +9,7 @@ import pytest
 from scenarios.errors import InputError
 from studies import fidelity
 from studies.fidelity import Cell, Chapter
-from studies.tables import Table
+from studies.reports.tables import Table
 
 
 def test_without_measurements_the_page_says_what_it_needs(tmp_path):

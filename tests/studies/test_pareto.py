@@ -3,7 +3,8 @@
 import pytest
 
 import scenarios
-from studies import pareto, per_device, simulate
+from studies import pareto, simulate
+from studies.aspects import per_device
 from studies.sweeps.cells import figures
 
 TAIL, COST = "p99_ttft_ms", "usd_per_1m_output_tokens"

@@ -9,7 +9,7 @@ import pytest
 
 from scenarios.errors import InputError
 from studies import questions
-from studies.shown import Shown
+from studies.stated_figures import Shown
 from studies.sweeps.study import parse
 from tests.studies import questions_page
 

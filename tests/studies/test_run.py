@@ -11,9 +11,10 @@ from scenarios.errors import InputError
 from sim.profile import Coefficients, Profile
 from sim.profile_cost import ProfileCost
 from sim.profile_parts import Domain, Range, Source
-from studies import compare, execute, results, run_tables, simulate, tables, validate
+from studies import compare, execute, results, simulate, validate
+from studies.reports import run_tables, tables
+from studies.reports.strict_json import dumps
 from studies.run import replayed
-from studies.strict_json import dumps
 from studies.validation import variants_of
 from studies.workload_files import load_workload
 

@@ -21,7 +21,7 @@ from gpu_backend.weights import Weights
 from scenarios.models import CATALOG
 from serving.config import EngineConfig
 from serving.request import Request
-from studies.quality import shipped, shipped_text
+from studies.aspects.quality import shipped, shipped_text
 from tests.gpu_backend.shapes import serve
 
 TOKENS = 160  # of the shipped text: enough to compare, and a second of work

@@ -12,7 +12,7 @@ from gpu_backend.model_files.gguf_file import GgufFile
 from gpu_backend.model_files.load import open_model, tokenizer_of
 from gpu_backend.model_files.tokenizer import PRE_TOKENIZERS, Tokenizer, from_json
 from scenarios.errors import InputError
-from studies.quality import shipped_text
+from studies.aspects.quality import shipped_text
 
 TEXTS = (
     "The capital of France is",

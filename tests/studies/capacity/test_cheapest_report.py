@@ -3,14 +3,14 @@
 import json
 
 from scenarios.objectives import parse_objective
-from studies import html
 from studies.capacity import cheapest_figure, cheapest_report, fewest_report
 from studies.capacity.attainment import Attainment, Binding
 from studies.capacity.cheapest import cheapest
 from studies.capacity.replicas import fewest
 from studies.capacity.space import space, usd_per_hour
+from studies.reports import html
+from studies.reports.strict_json import dumps
 from studies.statistics.intervals import Interval
-from studies.strict_json import dumps
 from tests.studies.capacity.judged import azure
 
 TTFT, TPOT = parse_objective("ttft_p99 <= 500ms"), parse_objective("tpot_p95 <= 50ms")

@@ -6,8 +6,8 @@ import pytest
 
 import scenarios
 from studies import execute
+from studies.aspects.step_costs import cost_of
 from studies.run import replayed
-from studies.step_costs import cost_of
 
 pytest.importorskip("torch", reason="executions need the extra gpu")
 

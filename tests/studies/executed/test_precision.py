@@ -4,8 +4,8 @@ import pytest
 
 from scenarios import InputError, Scenario
 from studies.calibrating import measured
+from studies.reports.run_tables import about
 from studies.run import backend, execute, replayed
-from studies.run_tables import about
 from studies.validation import validate
 
 pytest.importorskip("torch", reason="executions need the extra gpu")

@@ -11,10 +11,10 @@ import pytest
 import studies
 from scenarios import InputError
 from studies.replications import ALIKE
+from studies.reports.tables import label
 from studies.statistics import intervals
 from studies.sweeps import run, tables
 from studies.sweeps.results import is_sweep, load_sweep
-from studies.tables import label
 from tests.studies.sweeps import rows
 
 RATES = {"workload.rate": [5, 10]}

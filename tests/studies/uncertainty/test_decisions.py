@@ -7,8 +7,8 @@ import pytest
 
 import scenarios
 from scenarios.errors import InputError
+from studies.reports.strict_json import dumps
 from studies.run import simulated_figures
-from studies.strict_json import dumps
 from studies.uncertainty.decision import decide
 from studies.uncertainty.words import sentences
 from studies.uncertainty.worlds import applied

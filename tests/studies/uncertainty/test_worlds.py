@@ -10,7 +10,8 @@ from serving.plan import StepShape
 from sim.measured_acceptance import MeasuredAcceptance
 from sim.profile_parts import Noise
 from sim.profiles import load_profile
-from studies import pools, simulate
+from studies import simulate
+from studies.aspects import pools
 from studies.uncertainty.inputs import inputs_of
 from studies.uncertainty.spreads import ERROR_TO_SD, Between, Bytes, Factor, Share
 from studies.uncertainty.worlds import applied, draw
