@@ -54,7 +54,7 @@ def main() -> None:
     given = parser.parse_args()
     asked = objectives.parse(given.slo)
     began = time.perf_counter()
-    found = search.capacity(given.scenario, asked)
+    found = search.highest_load(given.scenario, asked)
     wall = time.perf_counter() - began
     low, high = found.interval
     if low is None or high is None:

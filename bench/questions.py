@@ -14,7 +14,7 @@ def main(names: list[str]) -> int:
     wrong = 0
     for name in names or [each for topic in questions.TOPICS.values() for each in topic]:
         begun = time.perf_counter()
-        found = questions.run(name, processes=None)
+        found = questions.ask(name)
         print(f"{name}: {len(found.rows)} runs in {time.perf_counter() - begun:.1f} s", flush=True)
         for expected, first, second, holds in found.outcome:
             if not holds:

@@ -49,7 +49,7 @@ def timed(of: Study, workers: int) -> dict[str, Any]:
 
     with tempfile.TemporaryDirectory() as folder:
         began, own, children = time.monotonic(), cpu_s(resource.RUSAGE_SELF), cpu_s(resource.RUSAGE_CHILDREN)
-        done = run.sweep(of, out=Path(folder) / "o", workers=workers)
+        done = run.sweep(of, out=Path(folder) / "o", processes=workers)
         wall = time.monotonic() - began
         if workers > 1:
             get_reusable_executor(max_workers=workers, reuse=True).shutdown(wait=True)

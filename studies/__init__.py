@@ -1,17 +1,21 @@
-"""Runs for people: simulate, execute, compare and validate scenarios, with reports and figures.
+"""Runs and studies for people: simulate and execute scenarios, compare, sweep and size them, with reports and figures.
 
 run = studies.simulate("demo")
 run.summary["mean_ttft_ms"]
 run.frame()
 studies.figures.ttft_cdf(run)
 studies.save(run, "out/demo")
+studies.highest_load("demo", "ttft_p95<=1s").interval
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from studies import figures, perfetto
+    from studies.capacity.search import highest_load
     from studies.comparison import compare
+    from studies.questions import ask
+    from studies.replications import replicate
     from studies.reports.report import save
     from studies.results import Run, load
     from studies.run import execute, simulate
@@ -22,13 +26,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Run",
+    "ask",
     "compare",
     "decide",
     "execute",
     "figures",
+    "highest_load",
     "load",
     "load_sweep",
     "perfetto",
+    "replicate",
     "save",
     "simulate",
     "sweep",
@@ -37,11 +44,14 @@ __all__ = [
 
 _HOMES = {
     "Run": "results",
+    "ask": "questions",
     "compare": "comparison",
     "decide": "uncertainty.decision",
     "execute": "run",
+    "highest_load": "capacity.search",
     "load": "results",
     "load_sweep": "sweeps.results",
+    "replicate": "replications",
     "save": "reports.report",
     "simulate": "run",
     "sweep": "sweeps.run",

@@ -19,7 +19,7 @@ from studies.sweeps import cells
 from studies.sweeps.cells import Row
 from studies.sweeps.study import Study, names, read
 
-__all__ = ["TOPICS", "Answered", "answered", "first_sentence", "names", "read", "run"]
+__all__ = ["TOPICS", "Answered", "answered", "ask", "first_sentence", "names", "read"]
 
 TOPICS: Mapping[str, tuple[str, ...]] = {
     "Steps and batches": (
@@ -129,27 +129,27 @@ def first_sentence(study: Study) -> str:
     return head + dot.rstrip() if dot else head
 
 
-def run(
+def ask(
     name: str | Path | Study,
     *,
     small: bool = False,
-    set_: Sequence[str] = (),
-    processes: int | None = 1,
+    overrides: Sequence[str] = (),
+    processes: int | None = None,
     progress: Progress | None = None,
 ) -> Answered:
     """Runs a study and holds its outcome against what is expected and what its answer states.
 
     Args:
         small: as its `reduced` says; then the answer's figures are not looked at.
-        set_: overrides of every point, such as another model; then they are not either, for they are not about that.
-        processes: side by side; None: all processors.
+        overrides: of every point, such as another model; then they are not either, for they are not about that.
+        processes: side by side; all processors by default.
 
     Raises:
         InputError: the study is wrong, or one of its cells cannot be run.
     """
     study = name if isinstance(name, Study) else read(name)
-    if set_:
-        study = study.with_overrides(set_)
+    if overrides:
+        study = study.with_overrides(overrides)
     chosen = cells.cells(study, small=small)
     found: dict[int, Row] = {}
     for i, row in workers.each(cells.row, chosen, processes):
@@ -159,7 +159,7 @@ def run(
         if progress is not None:
             progress(f"{study.name}: {chosen[i].point}", len(found) / len(chosen))
     rows = [found[i] for i in range(len(chosen))]
-    return answered(study, rows, figures=not small and not set_)
+    return answered(study, rows, figures=not small and not overrides)
 
 
 def answered(study: Study, rows: list[Row], *, figures: bool = True) -> Answered:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from scenarios.schema import Scenario
 from studies import workers
-from studies.run import simulate
+from studies.run import loaded, simulate
 from studies.statistics import intervals
 from studies.statistics.differences import Difference, difference
 from studies.statistics.directions import better
@@ -78,21 +79,22 @@ def seeds_of(scenario: Scenario, count: int) -> tuple[int, ...]:
 
 
 def replicate(
-    scenario: Scenario,
+    scenario: Scenario | str | Path,
     seeds: int | Sequence[int] = 5,
     *,
     processes: int | None = None,
     warm_up: WarmUp | None = None,
 ) -> Replications:
-    """Simulates a scenario once a seed.
+    """Simulates a scenario, its file or shipped name, once a seed.
 
     processes: side by side; all processors by default. warm_up: seconds from the first request on, or `mser`: latencies by request and
     the good fraction are then of the requests sent after it (`studies.statistics.warm_figures`); throughputs, ITL and costs stay those of the
     whole run.
 
     Raises:
-        ValueError: a seed twice, or another warm-up.
+        InputError: there is no such scenario, or it is wrong. ValueError: a seed twice, or another warm-up.
     """
+    scenario = loaded(scenario)
     chosen = seeds_of(scenario, seeds) if isinstance(seeds, int) else tuple(seeds)
     if len(set(chosen)) < len(chosen):
         raise ValueError(f"seeds: found {list(chosen)}, but the same seed twice is no second replication")

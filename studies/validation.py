@@ -34,7 +34,7 @@ from studies.reports.measurement_tables import side_by_side
 from studies.reports.strict_json import dumps
 from studies.reports.tables import Table
 from studies.results import Run
-from studies.run import Clock, Progress, backends, execute, replayed, simulate
+from studies.run import Clock, Progress, backends, execute, loaded, replayed, simulate
 
 BATCHINGS = ("chunked", "prefill_first", "static")
 RANKED_BY = "mean_e2el_ms"
@@ -162,7 +162,7 @@ class ValidationReport:
 
 
 def validate(
-    scenario: Scenario,
+    scenario: Scenario | str | Path,
     *,
     device: str = "cpu",
     clock: Clock = "device",
@@ -180,6 +180,7 @@ def validate(
     Raises:
         InputError: fewer than one repeat, the backend cannot run it, or the profile is of another kind of run.
     """
+    scenario = loaded(scenario)
     if repeats < 1:
         raise InputError(f"--repeats: found {repeats}, at least 1 is needed")
     views = scenario.of_pools()

@@ -156,7 +156,7 @@ def wants_load(objective: Objective) -> bool:
     return objective.comparison == ">=" and objective.metric != "good_request_fraction"
 
 
-def capacity(
+def highest_load(
     scenario: Scenario | str | Path,
     objectives: Sequence[Objective] | str | None = None,
     over: str | None = None,

@@ -124,7 +124,7 @@ def _highest(
     from studies.capacity import report, search
 
     with terminal.progress_bar() as tell:
-        found = search.capacity(
+        found = search.highest_load(
             scenario, asked, over, confidence=confidence, resolution=resolution, requests=requests, most=seeds, processes=workers,
             progress=tell,
         )  # fmt: skip

@@ -47,7 +47,9 @@ def question(
     with terminal.progress_bar() as tell:
         for each in chosen:
             done.append(
-                questions.run(each, small=small, set_=set_ or (), processes=1 if small else processes, progress=tell)
+                questions.ask(
+                    each, small=small, overrides=set_ or (), processes=1 if small else processes, progress=tell
+                )
             )
     if as_json:
         terminal.print_json([each.to_dict() for each in done] if every else done[0].to_dict())

@@ -73,7 +73,7 @@ def sweep(
             return
         with _progress() as told:
             done = run.sweep(
-                asked, out=folder, overrides=set_ or (), workers=workers, scheduler=scheduler, detailed=detailed,
+                asked, out=folder, overrides=set_ or (), processes=workers, scheduler=scheduler, detailed=detailed,
                 retry_failed=retry_failed, allow_bad=allow_bad, update=update, progress=told, tell=terminal.say,
             )  # fmt: skip
     except KeyboardInterrupt:

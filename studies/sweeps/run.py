@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from scenarios.errors import InputError
 from scenarios.schema import Scenario
-from studies import frames
-from studies import workers as processes
+from studies import frames, workers
 from studies.sweeps import cells, study
 from studies.sweeps.cells import Cell, Row
 from studies.sweeps.store import Folder
@@ -105,7 +104,7 @@ def sweep(
     *,
     out: Path | str | None = None,
     overrides: Sequence[str] = (),
-    workers: int | None = None,
+    processes: int | None = None,
     scheduler: str | None = None,
     detailed: bool = False,
     retry_failed: bool = False,
@@ -119,7 +118,7 @@ def sweep(
     Args:
         asked: a study, its file or shipped name, or its fields. overrides: of every point.
         out: folder of the sweep (`studies.sweeps.store`); without one nothing is kept on disk.
-        workers: processes of this machine, or all its processors; 1: this one. scheduler: of dask.distributed, instead.
+        processes: of this machine, side by side; all its processors by default; 1: this one. scheduler: of dask.distributed, instead.
         detailed: keep a row of every request as well. retry_failed: run cells again that failed before.
         allow_bad: cells whose scenario is wrong become failed rows, instead of an error. update: the study may have changed.
         tell: called with what a reader should know, a sentence.
@@ -149,7 +148,7 @@ def sweep(
         failed = 0
         if jobs and progress is not None:
             progress(0, len(jobs), 0)
-        for key, row in _run(list(jobs.values()), folder, workers, scheduler):
+        for key, row in _run(list(jobs.values()), folder, processes, scheduler):
             rows[key] = row
             failed += row["error"] is not None
             if progress is not None:
@@ -198,11 +197,11 @@ def _kept_here(folder: Folder | None, job: Job) -> Row:
 
 
 def _run(
-    jobs: Sequence[Job], folder: Folder | None, workers: int | None, scheduler: str | None
+    jobs: Sequence[Job], folder: Folder | None, processes: int | None, scheduler: str | None
 ) -> Iterator[tuple[str, Row]]:
     """Key and row of every job, as each is done and kept."""
     if scheduler is None:
-        for place, result in processes.outcomes(partial(_kept_here, folder), jobs, workers):
+        for place, result in workers.outcomes(partial(_kept_here, folder), jobs, processes):
             if isinstance(result, Lost):
                 yield jobs[place].key, _lost(folder, jobs[place], result)
             else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ shown:
   - {say: 20 in all, metric: completed, of: {workload.requests: 20}}
 reduced: {set: [workload.arrivals.rate=50]}
 """
+ask = partial(questions.ask, processes=1)
 NAMES = [name for topic in questions.TOPICS.values() for name in topic]
 
 
@@ -35,7 +37,7 @@ def test_every_shipped_study_has_its_topic() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_answer_still_has_its_direction(name: str) -> None:
-    found = questions.run(name, small=True)
+    found = ask(name, small=True)
     assert found.holds, found.to_dict()
 
 
@@ -56,25 +58,25 @@ def test_the_page_is_what_the_files_say() -> None:
 
 
 def test_a_full_run_compares_the_figures_of_the_answer() -> None:
-    found = questions.run(parse(TEXT))
+    found = ask(parse(TEXT))
     assert found.holds
     assert found.says_what_is
     assert [shown.say for shown, _, _ in found.figures] == ["2 times", "20 in all"]
-    assert questions.run(parse(TEXT), small=True).figures == []
-    assert questions.run(parse(TEXT), set_=["workload.arrivals.rate=30"]).figures == []
+    assert ask(parse(TEXT), small=True).figures == []
+    assert ask(parse(TEXT), overrides=["workload.arrivals.rate=30"]).figures == []
 
 
 def test_a_figure_has_its_interval_unless_seeds_change_nothing() -> None:
     shown = "{say: 20 in all, metric: completed, of: {workload.requests: 20}}"
     text = TEXT.replace(shown, f"{shown}\n  - {{say: 20 in all, metric: mean_ttft_ms, of: {{workload.requests: 20}}}}")
-    _, same, drawn = [interval for _, interval, _ in questions.run(parse(text)).figures]
+    _, same, drawn = [interval for _, interval, _ in ask(parse(text)).figures]
     assert (same.low, same.n, same.refused) == (None, 1, "the same with every seed")
     assert drawn.n == 5
     assert drawn.low < drawn.estimate < drawn.high
 
 
 def test_a_figure_that_no_longer_comes_out_is_told() -> None:
-    found = questions.run(parse(TEXT.replace("2 times", "3 times")))
+    found = ask(parse(TEXT.replace("2 times", "3 times")))
     assert found.holds
     assert not found.says_what_is
     assert found.to_dict()["figures"][0]["same"] is False
@@ -121,7 +123,7 @@ def test_a_stated_figure_agrees_to_the_digits_that_are_written(
 def test_what_is_wrong_in_a_study_is_named(change: tuple[str, str], message: str) -> None:
     assert change[0] in TEXT
     with pytest.raises(InputError) as refused:
-        questions.run(parse(TEXT.replace(*change)))
+        ask(parse(TEXT.replace(*change)))
     assert message in str(refused.value)
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import pkgutil
 
 import numpy as np
 import pytest
@@ -188,10 +189,25 @@ def test_a_machine_is_calibrated_between_executions():
 
 
 def test_the_package_lists_what_it_offers_and_takes_names(tmp_path):
-    assert {"Run", "compare", "execute", "load", "save", "simulate", "validate"} <= set(dir(studies))
+    asked = {
+        "ask",
+        "compare",
+        "decide",
+        "execute",
+        "highest_load",
+        "load_sweep",
+        "replicate",
+        "simulate",
+        "sweep",
+        "validate",
+    }
+    assert {"Run", "figures", "load", "perfetto", "save"} | asked == set(dir(studies))
     assert dir(studies) == sorted(studies.__all__)
     for name in dir(studies):
         assert getattr(studies, name) is not None
+    # A module of the same name would take a function's place as soon as it is imported.
+    modules = {found.name for found in pkgutil.iter_modules(studies.__path__)}
+    assert modules & set(dir(studies)) == {"figures", "perfetto"}
     run = studies.simulate("demo")
     assert repr(run).startswith("<Run 'demo': simulated, 100 requests completed; mean_ttft_ms=")
     assert repr(studies.load(studies.save(run, tmp_path / "out"))) == repr(run)

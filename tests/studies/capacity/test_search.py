@@ -12,7 +12,7 @@ from studies.capacity import search
 from studies.capacity.load import load_of
 from tests.studies.capacity.conftest import SERVICE
 
-capacity = partial(search.capacity, processes=1, resolution=0.05, most=12)
+highest_load = partial(search.highest_load, processes=1, resolution=0.05, most=12)
 LENGTHS = -np.log1p(-(np.arange(500) + 0.5) / 500) * 1000
 """Exponential prompt lengths of mean 1,000, as equally likely values."""
 
@@ -33,7 +33,7 @@ def assert_holds(found, rate: float) -> None:
 def test_a_mean_wait_of_md1_is_kept_up_to_the_rate_of_theory(one_server):
     """Pollaczek and Khinchine: W = rate S^2 / (2 (1 - rate S))."""
     wait = 0.01
-    found = capacity(one_server(), f"queue_mean<={wait * 1e3}ms")
+    found = highest_load(one_server(), f"queue_mean<={wait * 1e3}ms")
     assert_holds(found, 2 * wait / (SERVICE**2 + 2 * wait * SERVICE))
     assert found.binding["objective"] == "queue_mean <= 10ms"
     assert all(x == float(f"{x:.4g}") for x in found.tried), "loads that can be typed in again"
@@ -42,7 +42,7 @@ def test_a_mean_wait_of_md1_is_kept_up_to_the_rate_of_theory(one_server):
 def test_a_mean_wait_of_mm1_is_kept_up_to_the_rate_of_theory(one_server):
     wait = 0.01
     scenario, times = exponential(one_server)
-    found = capacity(scenario, f"queue_mean<={wait * 1e3}ms")
+    found = highest_load(scenario, f"queue_mean<={wait * 1e3}ms")
     assert_holds(found, 2 * wait / (np.mean(times**2) + 2 * wait * times.mean()))
 
 
@@ -52,12 +52,12 @@ def test_a_tail_of_mm1_is_kept_up_to_the_load_of_theory(one_server):
     mean, limit = float(times.mean()), 0.1
     loads = np.linspace(0.01, 0.99, 9801)
     rare = loads * np.exp(-(1 - loads) * limit / mean) <= 0.05
-    found = capacity(scenario, f"queue_p95<={limit * 1e3:g}ms", most=48)
+    found = highest_load(scenario, f"queue_p95<={limit * 1e3:g}ms", most=48)
     assert_holds(found, loads[rare].max() / mean)
 
 
 def test_without_a_limit_that_breaks_a_server_is_kept_until_its_queue_grows(one_server):
-    found = capacity(one_server(), "ttft_p50<=1h", resolution=0.15)
+    found = highest_load(one_server(), "ttft_p50<=1h", resolution=0.15)
     assert_holds(found, 1 / SERVICE)
     assert found.binding == {"objective": "backlog", "resource": "max_num_seqs"}
 
@@ -65,7 +65,7 @@ def test_without_a_limit_that_breaks_a_server_is_kept_until_its_queue_grows(one_
 def test_clients_are_counted(one_server):
     """Of k clients without pauses each waits for the others: E2E is k services."""
     scenario = one_server("workload.arrivals={process: closed_loop, concurrency: 4}", "workload.requests=500")
-    found = capacity(scenario, "e2e_p50<=105ms", requests=400)
+    found = highest_load(scenario, "e2e_p50<=105ms", requests=400)
     assert found.over.path == "workload.arrivals.concurrency"
     assert found.interval == (10, 11)
     assert found.over.said(10) == "10 clients"
@@ -76,7 +76,7 @@ def test_stages_are_scaled_together(one_server):
         "workload.arrivals={process: staged, stages: [{rate: 10, duration: 20s}, {rate: 40, duration: 20s}]}",
         "workload.requests=null",
     )
-    found = capacity(scenario, "ttft_p99<=100ms")
+    found = highest_load(scenario, "ttft_p99<=100ms")
     assert found.over.unit == "times the scenario's rates"
     assert found.over.at(2).workload.arrivals.stages[1].rate == 80
     assert_holds(found, 2.5)
@@ -88,7 +88,7 @@ def test_a_trace_is_replayed_faster(one_server, tmp_path):
     rows = "".join(f"{t:.6f},1000,1\n" for t in times)
     (tmp_path / "trace.csv").write_text("arrival,prompt_tokens,output_tokens\n" + rows)
     trace = f"{{path: {tmp_path / 'trace.csv'}, format: csv, time_unit: s}}"
-    found = capacity(one_server(f"workload.trace={trace}"), "queue_mean<=10ms")
+    found = highest_load(one_server(f"workload.trace={trace}"), "queue_mean<=10ms")
     assert found.over.path == "workload.trace.speedup"
     low, high = found.interval
     assert 1.1 < low < 4 / 3 < high < 1.6  # 4 / 3 is theory's, over all such traces
@@ -97,7 +97,7 @@ def test_a_trace_is_replayed_faster(one_server, tmp_path):
 
 
 def test_what_no_load_meets_is_said(one_server):
-    found = capacity(one_server(), "ttft_p50<=9ms")
+    found = highest_load(one_server(), "ttft_p50<=9ms")
     assert found.load is None
     assert found.interval == (None, found.broken)
     assert found.why.startswith("never met: even at ")
@@ -106,20 +106,20 @@ def test_what_no_load_meets_is_said(one_server):
 
 def test_what_no_load_breaks_is_said(one_server):
     scenario = one_server("workload.arrivals={process: closed_loop, concurrency: 2}")
-    found = capacity(scenario, "queue_p50>=1ms", requests=200)
+    found = highest_load(scenario, "queue_p50>=1ms", requests=200)
     assert found.why.startswith("never broken")
     assert found.interval[1] is None
 
 
 def test_a_throughput_wants_more_load_not_less(one_server):
     """Begins far below what it asks for, and ends where the queue grows."""
-    found = capacity(one_server("workload.arrivals.rate=5"), "request_throughput>=20", resolution=0.15)
+    found = highest_load(one_server("workload.arrivals.rate=5"), "request_throughput>=20", resolution=0.15)
     assert_holds(found, 1 / SERVICE)
     assert found.direction(5.0) == "up"
 
 
 def test_objectives_that_no_load_meets_together_contradict_one_another(one_server):
-    found = capacity(one_server(), "request_throughput>=80, queue_mean<=5ms", resolution=0.1)
+    found = highest_load(one_server(), "request_throughput>=80, queue_mean<=5ms", resolution=0.1)
     assert found.load is None
     assert "contradict one another" in found.why
     assert "request_throughput >= 80" in found.why

@@ -45,7 +45,7 @@ def test_a_killed_worker_loses_its_cell_only_and_the_table_is_the_same_to_the_by
     assert one.wait() != 0
     assert seen[-1] == (12, 12, 0)
     assert (far.run, far.skipped, far.failed) == (12, 0, 0)
-    run.sweep(STUDY, out=tmp_path / "here", workers=1)
+    run.sweep(STUDY, out=tmp_path / "here", processes=1)
     assert (tmp_path / "far/table.parquet").read_bytes() == (tmp_path / "here/table.parquet").read_bytes()
     names = [sorted(file.name for file in (tmp_path / place / "cells").iterdir()) for place in ("far", "here")]
     assert names[0] == names[1]
@@ -55,7 +55,7 @@ def test_a_sweep_that_began_here_goes_on_elsewhere(machines, tmp_path):
     machines.work(1)
     small = STUDY | {"set": ["workload.requests=20"]}
     run.sweep(
-        small | {"axes": {"engine.max_num_seqs": [16], "workload.rate": [5, 10, 20]}}, out=tmp_path / "o", workers=1
+        small | {"axes": {"engine.max_num_seqs": [16], "workload.rate": [5, 10, 20]}}, out=tmp_path / "o", processes=1
     )
     done = run.sweep(small, out=tmp_path / "o", update=True, scheduler=machines.address)
     assert (done.run, done.skipped) == (6, 6)

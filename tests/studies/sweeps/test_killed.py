@@ -87,7 +87,7 @@ def command(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
 
 def test_case_15_resume(tmp_path):
     """20 cells, 4 workers, a worker killed at about 4, the command at about 8: the same final table, no cell twice."""
-    whole = run.sweep(STUDY, out=tmp_path / "whole", workers=1)
+    whole = run.sweep(STUDY, out=tmp_path / "whole", processes=1)
     table = (tmp_path / "whole" / "table.parquet").read_bytes()
     assert (whole.run, whole.failed) == (20, 0)
 
@@ -107,7 +107,7 @@ def test_case_15_resume(tmp_path):
     damaged = min((tmp_path / "o" / "cells").glob("*.parquet"))
     damaged.write_bytes(damaged.read_bytes()[:-100])
     told: list[str] = []
-    done = run.sweep(STUDY, out=tmp_path / "o", workers=1, tell=told.append)
+    done = run.sweep(STUDY, out=tmp_path / "o", processes=1, tell=told.append)
     assert (done.run, done.skipped, done.failed) == (21 - len(kept), len(kept) - 1, 0)
     assert told == [f"{damaged}: damaged: run again"]
     after = cells(tmp_path / "o")
@@ -115,7 +115,7 @@ def test_case_15_resume(tmp_path):
     assert (tmp_path / "o" / "table.parquet").read_bytes() == table
 
     axes = {**STUDY["axes"], "workload.rate": [5, 20]}
-    done = run.sweep({**STUDY, "axes": axes}, out=tmp_path / "o", workers=1, update=True)
+    done = run.sweep({**STUDY, "axes": axes}, out=tmp_path / "o", processes=1, update=True)
     assert (done.run, done.skipped) == (10, 10)
 
 
@@ -131,5 +131,5 @@ def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(tmp_path):
     assert alive(left) == []
     kept = len(cells(tmp_path / "o"))
     assert 2 <= kept < 20
-    done = run.sweep(STUDY, out=tmp_path / "o", workers=1)
+    done = run.sweep(STUDY, out=tmp_path / "o", processes=1)
     assert (done.run, done.skipped) == (20 - kept, kept)

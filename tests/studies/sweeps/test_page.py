@@ -159,7 +159,7 @@ def test_the_command_writes_the_page_and_report_renders_the_same_again(servetwin
 
 
 def test_report_of_a_sweep_that_was_stopped_says_what_is_missing(servetwin, tmp_path):
-    run.sweep(SMALL, out=tmp_path / "o", workers=1)
+    run.sweep(SMALL, out=tmp_path / "o", processes=1)
     (tmp_path / "o/table.parquet").unlink()
     for file in sorted((tmp_path / "o/cells").iterdir())[:3]:
         file.unlink()

@@ -172,7 +172,7 @@ def test_a_table_that_is_too_wide_is_folded_and_every_part_keeps_the_axes():
 
 
 def test_a_sweep_is_read_again_from_its_folder(tmp_path):
-    done = run.sweep(SMALL, out=tmp_path / "o", workers=1)
+    done = run.sweep(SMALL, out=tmp_path / "o", processes=1)
     again = studies.load_sweep(tmp_path / "o")
     assert again.points() == done.points()
     assert again.table().equals(done.table())
@@ -184,7 +184,7 @@ def test_a_sweep_is_read_again_from_its_folder(tmp_path):
 
 
 def test_of_a_sweep_that_was_stopped_the_finished_cells_are_read(tmp_path):
-    done = run.sweep(SMALL, out=tmp_path / "o", workers=1)
+    done = run.sweep(SMALL, out=tmp_path / "o", processes=1)
     (tmp_path / "o/table.parquet").unlink()
     files = sorted((tmp_path / "o/cells").iterdir())
     files[0].unlink()
@@ -199,7 +199,7 @@ def test_of_a_sweep_that_was_stopped_the_finished_cells_are_read(tmp_path):
 def test_a_folder_without_a_sweep_and_a_damaged_table_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"no sweep \(it has no study.yaml\)"):
         load_sweep(tmp_path)
-    run.sweep(SMALL | {"axes": RATES, "seeds": 1}, out=tmp_path / "o", workers=1)
+    run.sweep(SMALL | {"axes": RATES, "seeds": 1}, out=tmp_path / "o", processes=1)
     table = tmp_path / "o/table.parquet"
     table.write_bytes(table.read_bytes()[:-20])
     with pytest.raises(InputError, match=r"table.parquet: damaged; give the sweep's command again"):

@@ -51,7 +51,7 @@ def failing(monkeypatch):
 
 
 def test_the_table_has_a_row_a_cell_in_order_of_point_and_seed(tmp_path):
-    done = run.sweep(STUDY, out=tmp_path / "o", workers=1)
+    done = run.sweep(STUDY, out=tmp_path / "o", processes=1)
     table = pq.read_table(tmp_path / "o" / "table.parquet")
     assert (done.run, done.skipped, done.failed) == (8, 0, 0)
     assert table["point"].to_pylist() == [0, 0, 1, 1, 2, 2, 3, 3]
@@ -69,17 +69,17 @@ def test_the_table_has_a_row_a_cell_in_order_of_point_and_seed(tmp_path):
 def test_the_table_is_the_same_to_the_byte_in_one_process_and_in_two(tmp_path):
     tables = []
     for count in (1, 2):
-        run.sweep(STUDY, out=tmp_path / str(count), workers=count)
+        run.sweep(STUDY, out=tmp_path / str(count), processes=count)
         tables.append((tmp_path / str(count) / "table.parquet").read_bytes())
     assert tables[0] == tables[1]
 
 
 def test_cells_that_are_kept_are_not_run_again(tmp_path):
-    run.sweep(STUDY, out=tmp_path / "o", workers=1)
+    run.sweep(STUDY, out=tmp_path / "o", processes=1)
     before, table = files(tmp_path / "o"), (tmp_path / "o" / "table.parquet").read_bytes()
     for key in list(before)[:3]:
         (tmp_path / "o" / "cells" / f"{key}.parquet").unlink()
-    done = run.sweep(STUDY, out=tmp_path / "o", workers=1)
+    done = run.sweep(STUDY, out=tmp_path / "o", processes=1)
     assert (done.run, done.skipped) == (3, 5)
     after = files(tmp_path / "o")
     assert sum(before[key] == after[key] for key in before) == 5
@@ -87,20 +87,20 @@ def test_cells_that_are_kept_are_not_run_again(tmp_path):
 
 
 def test_damaged_and_foreign_files_are_told_and_run_again(tmp_path):
-    run.sweep(STUDY, out=tmp_path / "o", workers=1)
+    run.sweep(STUDY, out=tmp_path / "o", processes=1)
     table = (tmp_path / "o" / "table.parquet").read_bytes()
     first, second, third, *_ = sorted((tmp_path / "o" / "cells").glob("*.parquet"))
     first.write_bytes(first.read_bytes()[:1000])
     second.write_bytes(third.read_bytes())
     told: list[str] = []
-    done = run.sweep(STUDY, out=tmp_path / "o", workers=1, tell=told.append)
+    done = run.sweep(STUDY, out=tmp_path / "o", processes=1, tell=told.append)
     assert (done.run, done.skipped) == (2, 6)
     assert "and 1 more like it: run again" in told[0]
     assert (tmp_path / "o" / "table.parquet").read_bytes() == table
 
 
 def test_a_flipped_bit_is_noticed(tmp_path):
-    run.sweep(STUDY, out=tmp_path / "o", workers=1)
+    run.sweep(STUDY, out=tmp_path / "o", processes=1)
     file = min((tmp_path / "o" / "cells").glob("*.parquet"))
     whole = file.read_bytes()
     row = Folder(tmp_path / "o").read(file.stem)
@@ -113,9 +113,9 @@ def test_a_flipped_bit_is_noticed(tmp_path):
 
 
 def test_a_study_that_changed_is_refused_with_what_changed(tmp_path):
-    run.sweep(STUDY, out=tmp_path / "o", workers=1)
+    run.sweep(STUDY, out=tmp_path / "o", processes=1)
     with pytest.raises(InputError) as refused:
-        run.sweep(changed(seeds=3), out=tmp_path / "o", workers=1)
+        run.sweep(changed(seeds=3), out=tmp_path / "o", processes=1)
     assert "another study: study.seeds: was 2, now 3. Give a new folder, or --update" in str(refused.value)
 
 
@@ -123,50 +123,50 @@ def test_a_base_that_changed_is_a_change_of_the_study(tmp_path):
     base = tmp_path / "mine.yaml"
     base.write_text(scenarios.template("azure-conversation"))
     study = changed(base=str(base))
-    run.sweep(study, out=tmp_path / "o", workers=1)
+    run.sweep(study, out=tmp_path / "o", processes=1)
     base.write_text(base.read_text().replace("Llama-3.1-8B", "Qwen3-8B"))
     with pytest.raises(InputError, match=r"another study: scenario.model"):
-        run.sweep(study, out=tmp_path / "o", workers=1)
+        run.sweep(study, out=tmp_path / "o", processes=1)
 
 
 def test_an_update_keeps_what_belongs_and_runs_the_rest(tmp_path):
-    run.sweep(STUDY, out=tmp_path / "o", workers=1)
+    run.sweep(STUDY, out=tmp_path / "o", processes=1)
     before = files(tmp_path / "o")
     axes = {"engine.max_num_seqs": [16, 32], "workload.rate": [5, 10]}
-    done = run.sweep(changed(axes=axes), out=tmp_path / "o", workers=1, update=True)
+    done = run.sweep(changed(axes=axes), out=tmp_path / "o", processes=1, update=True)
     assert (done.run, done.skipped) == (4, 4)
     after = files(tmp_path / "o")
     assert all(before[key] == after[key] for key in before)
-    run.sweep(changed(axes=axes), out=tmp_path / "new", workers=1)
+    run.sweep(changed(axes=axes), out=tmp_path / "new", processes=1)
     assert (tmp_path / "o" / "table.parquet").read_bytes() == (tmp_path / "new" / "table.parquet").read_bytes()
 
 
 def test_what_is_shown_or_expected_is_no_change(tmp_path):
-    run.sweep(STUDY, out=tmp_path / "o", workers=1)
-    done = run.sweep(changed(question="Why?", metrics=["p50_ttft_ms"]), out=tmp_path / "o", workers=1)
+    run.sweep(STUDY, out=tmp_path / "o", processes=1)
+    done = run.sweep(changed(question="Why?", metrics=["p50_ttft_ms"]), out=tmp_path / "o", processes=1)
     assert (done.run, done.skipped) == (0, 8)
 
 
 @pytest.mark.parametrize("error", [InputError("no such trace"), MemoryError("too large")])
 def test_a_cell_that_fails_is_a_row_and_is_not_run_again(tmp_path, failing, error):
     failing(lambda scenario: scenario.engine.max_num_seqs == 4 and scenario.seed == 1, error)
-    done = run.sweep(STUDY, out=tmp_path / "o", workers=1)
+    done = run.sweep(STUDY, out=tmp_path / "o", processes=1)
     assert (done.run, done.failed) == (8, 2)
     table = pq.read_table(tmp_path / "o" / "table.parquet")
     assert [str(error) in (why or "") for why in table["error"].to_pylist()] == [False, True] * 2 + [False] * 4
     assert table["completed"].to_pylist()[:2] == [40, None]
     failing(lambda scenario: False, error)
-    assert run.sweep(STUDY, out=tmp_path / "o", workers=1).run == 0
-    done = run.sweep(STUDY, out=tmp_path / "o", workers=1, retry_failed=True)
+    assert run.sweep(STUDY, out=tmp_path / "o", processes=1).run == 0
+    done = run.sweep(STUDY, out=tmp_path / "o", processes=1, retry_failed=True)
     assert (done.run, done.skipped, done.failed) == (2, 6, 0)
 
 
 def test_types_of_columns_do_not_depend_on_which_cells_failed(tmp_path, failing):
-    run.sweep(STUDY, out=tmp_path / "all", workers=1)
+    run.sweep(STUDY, out=tmp_path / "all", processes=1)
     whole = pq.read_schema(tmp_path / "all" / "table.parquet")
     for seed in (0, 1):
         failing(lambda scenario, seed=seed: scenario.seed == seed, InputError("cannot"))
-        run.sweep(STUDY, out=tmp_path / str(seed), workers=1)
+        run.sweep(STUDY, out=tmp_path / str(seed), processes=1)
         found = pq.read_schema(tmp_path / str(seed) / "table.parquet")
         assert {name: found.field(name).type for name in found.names} == {
             name: whole.field(name).type for name in whole.names
@@ -195,42 +195,42 @@ def test_a_cell_has_the_figures_of_a_run_and_counts_are_known_by_name(name):
 def test_wrong_cells_stop_a_sweep_before_it_begins(tmp_path):
     study = changed(axes={"engine.max_num_seqs": [4, 0, -1]})
     with pytest.raises(InputError) as refused:
-        run.sweep(study, out=tmp_path / "o", workers=1)
+        run.sweep(study, out=tmp_path / "o", processes=1)
     assert "axes: engine.max_num_seqs=0: engine.max_num_seqs: found 0" in str(refused.value)
     assert "So 4 of 6 cells cannot be run, this one of max_num_seqs 0; --allow-bad runs the others" in str(
         refused.value
     )
     assert not (tmp_path / "o").exists()
     with pytest.raises(InputError, match=r"max_num_seq.*did you mean"):
-        run.sweep(changed(axes={"engine.max_num_seq": [4, 8]}), out=tmp_path / "o", workers=1, allow_bad=True)
+        run.sweep(changed(axes={"engine.max_num_seq": [4, 8]}), out=tmp_path / "o", processes=1, allow_bad=True)
 
 
 def test_wrong_cells_that_are_allowed_are_failed_rows(tmp_path):
-    done = run.sweep(changed(axes={"engine.max_num_seqs": [4, 0]}), out=tmp_path / "o", workers=1, allow_bad=True)
+    done = run.sweep(changed(axes={"engine.max_num_seqs": [4, 0]}), out=tmp_path / "o", processes=1, allow_bad=True)
     assert (done.run, done.skipped, done.failed) == (2, 0, 2)
     assert [row["error"] is None for row in done.rows] == [True, True, False, False]
 
 
 def test_equal_points_are_run_once(tmp_path):
     study = changed(axes={"random": {"points": 6, "of": {"engine.max_num_seqs": [4, 16]}}}, seeds=1)
-    done = run.sweep(study, out=tmp_path / "o", workers=1)
+    done = run.sweep(study, out=tmp_path / "o", processes=1)
     assert (done.run, done.skipped, len(done.rows)) == (2, 4, 6)
     assert [row["point"] for row in done.rows] == [0, 1, 2, 3, 4, 5]
 
 
 def test_requests_of_every_cell_are_kept_on_demand(tmp_path):
-    run.sweep(STUDY, out=tmp_path / "o", workers=1)
-    done = run.sweep(STUDY, out=tmp_path / "o", workers=1, detailed=True)
+    run.sweep(STUDY, out=tmp_path / "o", processes=1)
+    done = run.sweep(STUDY, out=tmp_path / "o", processes=1, detailed=True)
     assert (done.run, done.skipped) == (8, 0)
     for key in files(tmp_path / "o"):
         assert pq.read_table(tmp_path / "o" / "requests" / f"{key}.parquet").num_rows == 40
-    assert run.sweep(STUDY, out=tmp_path / "o", workers=1, detailed=True).run == 0
+    assert run.sweep(STUDY, out=tmp_path / "o", processes=1, detailed=True).run == 0
 
 
 def test_two_sweeps_on_one_folder_are_refused(tmp_path):
     with Folder(tmp_path / "o").locked(), pytest.raises(InputError, match="another sweep is running on this folder"):
-        run.sweep(STUDY, out=tmp_path / "o", workers=1)
-    assert run.sweep(STUDY, out=tmp_path / "o", workers=1).run == 8
+        run.sweep(STUDY, out=tmp_path / "o", processes=1)
+    assert run.sweep(STUDY, out=tmp_path / "o", processes=1).run == 8
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
@@ -251,11 +251,11 @@ def test_a_full_disk_is_told_and_finished_cells_stay(tmp_path, monkeypatch):
     with pytest.raises(
         InputError, match=r"cannot be written to \(No space left on device\); cells that are finished are kept"
     ):
-        run.sweep(STUDY, out=tmp_path / "o", workers=1)
+        run.sweep(STUDY, out=tmp_path / "o", processes=1)
     assert len(files(tmp_path / "o")) == 3
     assert sorted(p.name for p in (tmp_path / "o" / "cells").iterdir() if p.name.startswith(".")) == []
     monkeypatch.setattr(Path, "open", opened)
-    done = run.sweep(STUDY, out=tmp_path / "o", workers=1)
+    done = run.sweep(STUDY, out=tmp_path / "o", processes=1)
     assert (done.run, done.skipped) == (5, 3)
 
 
@@ -263,12 +263,12 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path):
     (tmp_path / "o").mkdir()
     (tmp_path / "o" / "thesis.txt").write_text("mine")
     with pytest.raises(InputError, match=r"holds thesis.txt, which is no part of a sweep"):
-        run.sweep(STUDY, out=tmp_path / "o", workers=1)
+        run.sweep(STUDY, out=tmp_path / "o", processes=1)
     (tmp_path / "file").write_text("mine")
     with pytest.raises(InputError, match="a file, but a sweep is a folder"):
-        run.sweep(STUDY, out=tmp_path / "file", workers=1)
+        run.sweep(STUDY, out=tmp_path / "file", processes=1)
     with pytest.raises(InputError, match="is a file, not a folder"):
-        run.sweep(STUDY, out=tmp_path / "file" / "o", workers=1)
+        run.sweep(STUDY, out=tmp_path / "file" / "o", processes=1)
 
 
 def test_axes_and_seeds_from_python_are_those_of_a_file():
@@ -291,14 +291,14 @@ def test_axes_and_seeds_from_python_are_those_of_a_file():
 
 def test_without_a_folder_nothing_is_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    done = studies.sweep(STUDY, workers=1)
+    done = studies.sweep(STUDY, processes=1)
     assert (done.run, done.folder, list(tmp_path.iterdir())) == (8, None, [])
     with pytest.raises(InputError, match="give one"):
-        studies.sweep(STUDY, workers=1, detailed=True)
+        studies.sweep(STUDY, processes=1, detailed=True)
 
 
 def test_the_study_in_the_folder_reads_back(tmp_path):
-    run.sweep(STUDY, out=tmp_path / "o", workers=1, overrides=["workload.requests=30"])
+    run.sweep(STUDY, out=tmp_path / "o", processes=1, overrides=["workload.requests=30"])
     assert (
         Folder(tmp_path / "o").study().content()
         == from_mapping(STUDY).with_overrides(["workload.requests=30"]).content()
