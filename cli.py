@@ -10,46 +10,49 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
-import typer
+from studies import stopping
 
-from studies.commands import (
-    ablation,
-    capacity,
-    comparing,
-    deciding,
-    explaining,
-    fidelity,
-    launches,
-    measuring,
-    profiles,
-    question,
-    sweeping,
-    tracing,
-    validation,
-)
-from studies.commands.options import (
-    Burstiness,
-    Clock,
-    Concurrency,
-    Device,
-    Goodput,
-    InputLen,
-    Json,
-    Limit,
-    Out,
-    OutputLen,
-    Percentiles,
-    Prompts,
-    Rate,
-    SaveDetailed,
-    SaveResult,
-    ScenarioArg,
-    Seed,
-    Set,
-    Speedup,
-    Trace,
-)
-from studies.reports import terminal
+with stopping.quietly():
+    import typer
+
+    from studies.commands import (
+        ablation,
+        capacity,
+        comparing,
+        deciding,
+        explaining,
+        fidelity,
+        launches,
+        measuring,
+        profiles,
+        question,
+        sweeping,
+        tracing,
+        validation,
+    )
+    from studies.commands.options import (
+        Burstiness,
+        Clock,
+        Concurrency,
+        Device,
+        Goodput,
+        InputLen,
+        Json,
+        Limit,
+        Out,
+        OutputLen,
+        Percentiles,
+        Prompts,
+        Rate,
+        SaveDetailed,
+        SaveResult,
+        ScenarioArg,
+        Seed,
+        Set,
+        Speedup,
+        Trace,
+    )
+    from studies.reports import terminal
 
 if TYPE_CHECKING:
     from scenarios.schema import Scenario
@@ -359,7 +362,8 @@ def _finish(done: Run, folder: Path | None, as_json: bool, detailed: bool) -> No
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
-    """Entry point: the exit code is 0, 1 (something compared is different), 2 (bad input), or 130 (interrupted)."""
+    """Entry point: the exit code is 0, 1 (something compared is different), 2 (bad input), 130 (interrupted) or 143
+    (told to end)."""
     from studies.commands.bench_options import spread
 
     for stream in (sys.stdout, sys.stderr):
@@ -367,9 +371,13 @@ def main(arguments: list[str] | None = None) -> NoReturn:
             stream.reconfigure(errors="replace")  # names may hold what no terminal can show
     if arguments is None and hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader that has seen enough ends this, quietly
+    if arguments is None:
+        stopping.clean_on_termination()
     given = spread(sys.argv[1:] if arguments is None else arguments)
     try:
         app(given, prog_name="servetwin")
+    except KeyboardInterrupt:  # before a command has begun
+        sys.exit(stopping.INTERRUPTED)
     except (ValueError, OSError) as error:
         from scenarios.errors import InputError
 

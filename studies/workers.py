@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from scenarios.errors import InputError
+from studies import stopping
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -87,7 +88,9 @@ def _together(
         try:
             # One ahead for every process, so that none waits for this one.
             while waiting and not lost and len(running) < 2 * count:
-                running[executor.submit(_there, os.getcwd(), function, items[waiting[0]])] = waiting[0]
+                with stopping.spared():
+                    future = executor.submit(_there, os.getcwd(), function, items[waiting[0]])
+                running[future] = waiting[0]
                 waiting.popleft()
         except BrokenProcessPool:
             if not running:  # it broke before it was asked
@@ -106,7 +109,10 @@ def _alone(function: Callable[[Item], Result], item: Item) -> Result | Lost:
     """One item in a process of its own; the first of its deaths has been seen."""
     for _ in range(MOST_DEATHS - 1):
         try:
-            return _executor(1).submit(_there, os.getcwd(), function, item).result()  # type: ignore[no-any-return]
+            executor = _executor(1)
+            with stopping.spared():
+                future: Future[Result] = executor.submit(_there, os.getcwd(), function, item)
+            return future.result()
         except BrokenProcessPool as error:
             how = _ending(error)
     return Lost(f"its process was killed {MOST_DEATHS} times{how}; was there too little memory?")
@@ -131,9 +137,10 @@ def _executor(count: int) -> Any:
 
     # A process that has grown is replaced by a new one between two items. Nothing is lost by it, and nobody need know.
     warnings.filterwarnings("ignore", "A worker stopped while some jobs were given to the executor", UserWarning)
-    return get_reusable_executor(
-        max_workers=count, timeout=IDLE, initializer=_begin, initargs=(os.getpid(),), env=_ONE_THREAD
-    )
+    with stopping.spared():
+        return get_reusable_executor(
+            max_workers=count, timeout=IDLE, initializer=_begin, initargs=(os.getpid(),), env=_ONE_THREAD
+        )
 
 
 def _begin(parent: int) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from studies import stopping
 from studies.commands.options import Json, Set
 from studies.reports import terminal
 
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from studies.sweeps.results import Sweep
     from studies.sweeps.run import Plan, Progress
 
-INTERRUPTED = 130
+MOST_STARTING = 5
+"""Cells before it is said how long the rest will take."""
 
 
 def sweep(
@@ -76,11 +78,11 @@ def sweep(
                 asked, out=folder, overrides=set_ or (), processes=workers, scheduler=scheduler, detailed=detailed,
                 retry_failed=retry_failed, allow_bad=allow_bad, update=update, progress=told, tell=terminal.say,
             )  # fmt: skip
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit) as stop:
         terminal.say(
             f"servetwin: stopped. Cells that are finished are kept in {folder}; the same command goes on from there"
         )
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(stopping.TERMINATED if isinstance(stop, SystemExit) else stopping.INTERRUPTED) from None
     _show(done, metric, as_json)
     if done.rows and done.failed == len(done.rows):
         raise typer.Exit(1)
@@ -162,17 +164,19 @@ def _progress() -> Iterator[Progress]:
             part = 10 * done // total
             if part > said:
                 said = part
-                left = (time.monotonic() - began) / done * (total - done)
-                terminal.say(
-                    f"{_count(done, total, failed)}, {_span(left)} left"
-                    if done < total
-                    else _count(done, total, failed)
-                )
+                terminal.say(_count(done, total, failed) + _left(time.monotonic() - began, done, total))
 
         yield tell
         return
     with terminal.progress_bar() as bar:
         yield lambda done, total, failed: bar(_count(done, total, failed), done / total)
+
+
+def _left(passed: float, done: int, total: int) -> str:
+    """How long it will take yet, where enough cells are done to tell: the first ones wait for processes to start."""
+    if done == total or done < MOST_STARTING:
+        return ""
+    return f", {_span(passed / done * (total - done))} left"
 
 
 def _count(done: int, total: int, failed: int) -> str:

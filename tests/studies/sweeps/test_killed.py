@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import cli
+from studies import stopping
 from studies.sweeps import run
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes where Linux has them")
@@ -119,17 +120,43 @@ def test_case_15_resume(tmp_path):
     assert (done.run, done.skipped) == (10, 10)
 
 
-def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(tmp_path):
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, stopping.INTERRUPTED), (signal.SIGTERM, stopping.TERMINATED)]
+)
+def test_what_is_stopped_keeps_what_is_finished_and_says_how_to_go_on(tmp_path, number, code):
     with command(tmp_path, "--workers", "2") as process:
         wait_until(lambda: len(cells(tmp_path / "o")) >= 2, process)
         left = workers_of(process)
-        os.killpg(process.pid, signal.SIGINT)
+        # Ctrl-C reaches all processes of a terminal, a service manager's word only the first
+        os.killpg(process.pid, number) if number == signal.SIGINT else process.terminate()
         out, err = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, out) == (130, "")
-    assert "stopped. Cells that are finished are kept in o; the same command goes on from there" in err
+    assert (process.returncode, out) == (code, "")
+    said = "servetwin: stopped. Cells that are finished are kept in o; the same command goes on from there"
+    assert err.splitlines()[-1] == said
     assert "Traceback" not in err
+    assert "Warning" not in err
     assert alive(left) == []
     kept = len(cells(tmp_path / "o"))
     assert 2 <= kept < 20
     done = run.sweep(STUDY, out=tmp_path / "o", processes=1)
     assert (done.run, done.skipped) == (20 - kept, kept)
+
+
+def test_ctrl_c_while_workers_start_is_told_in_one_sentence(tmp_path):
+    """They import for a second or two before they can say that Ctrl-C is not for them."""
+    with command(tmp_path, "--workers", "2") as process:
+        wait_until(lambda: workers_of(process), process)
+        os.killpg(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == stopping.INTERRUPTED
+    assert "Traceback" not in err
+
+
+def test_ctrl_c_while_the_command_is_imported_says_nothing(tmp_path):
+    script = "import sys, time\nfrom studies import stopping\nwith stopping.quietly():\n    print(flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, err) == (-signal.SIGINT, b"")
