@@ -25,6 +25,9 @@ FULL = 0.95  # share of KV blocks from which memory counts as full
 NOTICED = 0.1  # share of TTFT from which queue time is spoken of
 QUEUE = 0.2  # share of busy time with somebody waiting from which a run counts as queueing
 
+LIMITS = {"kv": "KV memory", "sequences": "max_num_seqs", "tokens": "token budget", "other": "batching"}
+"""What somebody in the queue waits for, by cause, in few words."""
+
 
 def sampled_shapes(records: Records) -> list[StepShape]:
     """Shapes of `SAMPLES` steps at equal distances of busy time; empty without any."""

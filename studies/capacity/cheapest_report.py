@@ -13,7 +13,6 @@ from studies.capacity.space import short
 from studies.reports import html, tables
 from studies.reports.strict_json import dumps
 from studies.reports.tables import Table, number, percent
-from studies.statistics.intervals import Interval
 
 FILES = ("cheapest.html", "cheapest.json")
 SHOWN = 15
@@ -169,7 +168,7 @@ def found_tables(found: Cheapest, shown: int | None = SHOWN) -> list[Table]:
                 number(j.candidate.usd_per_hour),
                 *([] if by_hour else [number(None if j.usd == float("inf") else j.usd)]),
                 of_limit(j.headroom),
-                estimate(j.interval(key, found.confidence)),
+                tables.plus_minus(j.interval(key, found.confidence)),
                 _SAID.get(j.outcome, j.outcome),
             )
         )
@@ -191,13 +190,6 @@ def nearest(attained: Attainment) -> str:
     """The objective that is nearest to its limit: `tpot_p95 is nearest to its limit, at 83 % of it`."""
     name = max(attained.intervals, key=lambda text: beyond(attained.intervals[text], parse_objective(text)))
     return f"{name.split()[0]} is nearest to its limit, at {of_limit(attained.worst)} of it"
-
-
-def estimate(span: Interval | None) -> str:
-    """A mean and half of its interval: `127 ± 6`; a dash where there is none."""
-    if span is None or span.estimate is None:
-        return tables.DASH
-    return number(span.estimate) + ("" if span.half_width is None else f" ± {number(span.half_width, 2)}")
 
 
 def values(judged: Judged) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from scenarios.objectives import Objective
 from studies import figures
 from studies.capacity.attainment import Binding
-from studies.capacity.cheapest_report import estimate, nearest, of_limit
+from studies.capacity.cheapest_report import nearest, of_limit
 from studies.capacity.replicas import Fewest
 from studies.reports import html, tables
 from studies.reports.strict_json import dumps
@@ -92,7 +92,7 @@ def table(found: Fewest) -> Table:
     )
     rows = []
     for value, tried in sorted(found.tried.items()):
-        cells = [estimate(tried.intervals.get(str(o))) for o in found.objectives]
+        cells = [tables.plus_minus(tried.intervals.get(str(o))) for o in found.objectives]
         price = number(found.usd[value]) if found.usd[value] else tables.DASH
         rows.append((str(value), *cells, price, number(len(tried.seeds)), _VERDICTS[tried.met]))
     limits = "; ".join(str(o) for o in found.objectives)

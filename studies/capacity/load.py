@@ -17,8 +17,6 @@ from studies.capacity.evidence import parts_of
 from studies.sweeps import axes
 
 RATE, CONCURRENCY, SPEEDUP = "workload.arrivals.rate", "workload.arrivals.concurrency", "workload.trace.speedup"
-ALIASES = axes.ALIASES | {"workload.concurrency": CONCURRENCY, "workload.speedup": SPEEDUP}
-"""Short names of loads."""
 EVERY_RATE = "workload.rate"
 """Where arrivals have several rates (stages, a ramp, bursts, the parts of a mix): a factor on all of them."""
 UNITS = {RATE: "requests/s", CONCURRENCY: "clients", SPEEDUP: "times as fast"}
@@ -75,7 +73,7 @@ def load_of(scenario: Scenario, over: str | None = None) -> Load:
     """
     over = usual(scenario) if over is None else over
     source = f"--over {over}"
-    path = ALIASES.get(over, over)
+    path = axes.ALIASES.get(over, over)
     if path == RATE:
         return _of_rates(scenario, over, source)
     value, section = _found(scenario, path, source)

@@ -14,7 +14,7 @@ from studies.capacity.search import Capacity
 from studies.figures import LATENCY_AXES
 from studies.reports import html, tables
 from studies.reports.strict_json import dumps
-from studies.reports.tables import DASH, Table, number, percent
+from studies.reports.tables import Table, number, percent
 from studies.statistics.intervals import Interval
 
 FILES = ("capacity.html", "capacity.json")
@@ -92,7 +92,7 @@ def table(found: Capacity) -> Table:
     """A row a load that was tried."""
     head = (
         f"{found.over.path.rpartition('.')[2]}" + (f" ({found.over.unit})" if found.over.unit else ""),
-        *(_label(o.key) for o in found.objectives),
+        *(tables.label(o.key) for o in found.objectives),
         "piles up",
         "seeds",
         "requests",
@@ -100,7 +100,7 @@ def table(found: Capacity) -> Table:
     )
     rows = []
     for x, tried in sorted(found.tried.items()):
-        cells = [_cell(tried.intervals[str(o)]) for o in found.objectives]
+        cells = [tables.plus_minus(tried.intervals[str(o)]) for o in found.objectives]
         value = f"{x:,.0f}" if found.over.integer else f"{x:,.4g}"
         more = (percent(tried.growth.estimate), number(len(tried.seeds)), number(tried.requests), VERDICTS[tried.met])
         rows.append((value, *cells, *more))
@@ -112,17 +112,6 @@ def table(found: Capacity) -> Table:
     return Table("Loads", head, rows, note)
 
 
-def _label(key: str) -> str:
-    return tables.label(key)
-
-
-def _cell(span: Interval) -> str:
-    if span.estimate is None:
-        return DASH
-    half = span.half_width
-    return number(span.estimate) if half is None else f"{number(span.estimate)} ± {number(half, 2)}"
-
-
 def at_load(found: Capacity) -> Table | None:
     """Figures under the load that was found."""
     low = found.load
@@ -130,7 +119,7 @@ def at_load(found: Capacity) -> Table | None:
         return None
     tried = found.tried[low]
     rows = [
-        (_label(key), _cell(span))
+        (tables.label(key), tables.plus_minus(span))
         for key in AT_LOAD
         if (span := _figure(tried, key)).estimate is not None and not _odd(span)
     ]

@@ -5,13 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-QUEUES = {
-    "kv": "KV memory",
-    "sequences": "max_num_seqs",
-    "tokens": "max_num_batched_tokens",
-    "other": "batching",
-}
-"""What somebody waits for, by `binding.cause`."""
+from studies.aspects.binding import LIMITS
+
 _TERMS = {
     "linears, compute": "compute",
     "prefill attention": "compute",
@@ -34,7 +29,7 @@ def resource_of(binding: Mapping[str, Any]) -> str:
     """
     cause = binding.get("cause")
     if cause is not None:
-        return QUEUES[cause]
+        return LIMITS[cause]
     shares: dict[str, float] = {}
     for term, share in binding.get("terms", {}).items():
         name = _TERMS.get(term, term)

@@ -6,6 +6,7 @@ import re
 import textwrap
 from collections.abc import Mapping, Sequence
 
+from studies.aspects.binding import LIMITS
 from studies.comparison import written
 from studies.comparison.result import Comparison
 from studies.pareto import Standing
@@ -19,22 +20,8 @@ HEAD = 13  # characters of a line of a column's head
 NAME = 28  # and of a policy's name
 FEW = 8
 """Policies up to which each has its sentences."""
-CAUSES = {"kv": "KV memory", "sequences": "max_num_seqs", "tokens": "token budget", "other": "batching"}
-"""What requests wait for (`studies.aspects.binding`), in few words."""
 VERDICTS = ("better", "worse", "higher", "lower", "not distinguishable", "the same")
 _WORDS = {"not distinguishable": "no difference seen", "the same": "the same"}
-_GROUP = re.compile(r"by_(?:class|tenant)\.(.+)\.((?:p[\d.]+_)?[a-z].*)")
-
-
-def label(key: str) -> str:
-    """A figure for people: `p95_ttft_ms` reads "p95 TTFT (ms)", that of a class "chat: p95 TTFT (ms)"."""
-    found = _GROUP.fullmatch(key)
-    return tables.label(key) if found is None else f"{found[1]}: {tables.label(found[2])}"
-
-
-def name(key: str) -> str:
-    """The same without its unit, for a sentence."""
-    return re.sub(r" \([^)]*\)$", "", label(key))
 
 
 def decision(found: Comparison) -> Table:
@@ -48,7 +35,7 @@ def decision(found: Comparison) -> Table:
                 cell += "\n" + written.change(key, found.difference(policy, key))
             cells.append(cell)
         rows.append((*cells, binds(found, policy)))
-    head = ("", *(label(key) for key in found.metrics), "binds")
+    head = ("", *(tables.label(key) for key in found.metrics), "binds")
     return Table(
         "Decision", tuple(map(_wrapped, head)), rows, "\n".join([*_notes(found), *_missing(found), *_own_seeds(found)])
     )
@@ -59,7 +46,7 @@ def binds(found: Comparison, policy: str) -> str:
     bound = found.runs[policy].info["binding"]
     cause, terms = bound.get("cause"), bound.get("terms")
     if cause:
-        return CAUSES[cause]
+        return LIMITS[cause]
     return next(iter(terms)).replace(", ", ",\n") if terms else DASH
 
 
@@ -87,7 +74,7 @@ def _missing(found: Comparison) -> list[str]:
     for key in found.metrics:
         lacking = [policy for policy in found.runs if None in found.replications[policy].values(key)]
         if lacking:
-            said.append(f"{DASH} {name(key)}: not every run of {', '.join(lacking)} can carry it")
+            said.append(f"{DASH} {tables.name(key)}: not every run of {', '.join(lacking)} can carry it")
     return said
 
 
@@ -112,7 +99,7 @@ def pareto(found: Comparison) -> Table | None:
     marks = {standing[policy].mark for standing in found.standings for policy in found.runs}
     if len(found.runs) < 2 or not marks - {"open", "not placed"}:
         return None
-    head = ("", *(" against ".join(name(key) for key in front) for front in found.fronts))
+    head = ("", *(" against ".join(tables.name(key) for key in front) for front in found.fronts))
     rows = [(_named(policy), *(_standing(standing, policy) for standing in found.standings)) for policy in found.runs]
     notes = [
         "yes: every other policy is worse in one of the two; no: those named are better, in both or in the one that differs"
@@ -144,7 +131,7 @@ def verdicts(found: Comparison) -> list[str]:
         by_verdict: dict[str, list[str]] = {}
         for key in found.metrics:
             difference = found.difference(policy, key)
-            figure = f"{name(key)} ({size})" if (size := _size(key, difference)) else name(key)
+            figure = f"{tables.name(key)} ({size})" if (size := _size(key, difference)) else tables.name(key)
             by_verdict.setdefault(difference.verdict, []).append(figure)
         parts = [f"{_WORDS.get(word, word)} in {_and(by_verdict[word])}" for word in VERDICTS if word in by_verdict]
         if parts:
@@ -162,7 +149,7 @@ def _best(found: Comparison, key: str) -> str:
     first = order[0]
     same = [p for p in order[1:] if found.difference(p, key, first).verdict in ("not distinguishable", "the same")]
     with_it = f"; as good, as far as anybody can tell: {written.few(same)}" if same else ""
-    return f"{name(key)} is {'lowest' if way == 'lower' else 'highest'} with {first} ({written.figure(key, figures[first])}){with_it}."
+    return f"{tables.name(key)} is {'lowest' if way == 'lower' else 'highest'} with {first} ({written.figure(key, figures[first])}){with_it}."
 
 
 def _size(key: str, found: Difference) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from studies.comparison import decision, written
+from studies.comparison import written
 from studies.comparison.result import Comparison
 from studies.figures import BLUE, GREEN, INK, ORANGE, RED, Figure, axis, layout
 from studies.pareto import Mark
+from studies.reports import tables
 from studies.reports.tables import DASH
 from studies.statistics.directions import better
 
@@ -70,7 +71,7 @@ def pareto(found: Comparison, k: int) -> Figure:
                 "marker": marker,
                 "error_x": _bars([x.half_width for x in xs]),
                 "error_y": _bars([y.half_width for y in ys]),
-                "hovertemplate": f"%{{text}}<br>{decision.name(across)} %{{x:.4g}}<br>{decision.name(up)} %{{y:.4g}}<extra></extra>",
+                "hovertemplate": f"%{{text}}<br>{tables.name(across)} %{{x:.4g}}<br>{tables.name(up)} %{{y:.4g}}<extra></extra>",
             }
         )
     return {
@@ -95,7 +96,7 @@ def _titled(found: Comparison, key: str) -> dict[str, Any]:
     values = [v for policy in found.runs if (v := found.interval(policy, key).estimate) is not None]
     log = {"type": "log", "dtick": 1} if values and min(values) > 0 and max(values) > FAR * min(values) else {}
     way = {"lower": "less is better", "higher": "more is better", None: ""}[better(key)]
-    return axis(f"{decision.label(key)}, {way}" if way else decision.label(key), **log)
+    return axis(f"{tables.label(key)}, {way}" if way else tables.label(key), **log)
 
 
 def is_long(name: str) -> bool:

@@ -13,7 +13,7 @@ from scenarios.errors import InputError
 from studies import figures as drawings
 from studies.comparison import decision, figures
 from studies.comparison.result import Comparison
-from studies.reports import html, report, run_tables
+from studies.reports import html, report, run_tables, tables
 from studies.reports.strict_json import dumps
 from studies.statistics.intervals import Interval
 
@@ -99,19 +99,19 @@ def page(found: Comparison) -> html.Page:
     """The decision with its Pareto sets, what each policy has more than the baseline, distributions of latencies, further figures."""
     front = decision.pareto(found)
     pairs = [
-        (f"{decision.name(up)} against {decision.name(across)}", figures.pareto(found, k), False)
+        (f"{tables.name(up)} against {tables.name(across)}", figures.pareto(found, k), False)
         for k, (across, up) in enumerate(found.fronts)
         if len(found.runs) > 1
     ]
-    tables = [decision.decision(found)]
+    listed = [decision.decision(found)]
     if front is not None:
         bars = "Bars in the figures: intervals of each policy. Who dominates whom is judged by differences under the same seeds."
-        tables.append(front if found.exact else replace(front, note=f"{front.note}\n{bars}"))
+        listed.append(front if found.exact else replace(front, note=f"{front.note}\n{bars}"))
     said = "\n".join(decision.verdicts(found)) or "\n".join(found.sentences())
-    sections = [html.Section("", said, (), tables, pairs)]
+    sections = [html.Section("", said, (), listed, pairs)]
     wide = any(map(figures.is_long, found.runs))
     if len(found.runs) > 1:
-        drawn = ((decision.label(key), figures.change(found, key)) for key in found.metrics)
+        drawn = ((tables.label(key), figures.change(found, key)) for key in found.metrics)
         changes = [(title, figure, wide) for title, figure in drawn if figure is not None]
         sections.append(html.Section(f"Compared with {found.baseline}", "", (), [], changes))
     sections.append(_curves(found, wide))

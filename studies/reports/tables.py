@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from studies.statistics.intervals import Interval
 
 DASH = "–"
 NAMES = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2el": "E2E", "queue": "queue time"}
@@ -24,6 +28,7 @@ LABELS = {
     "output_throughput_per_gpu": "output per GPU (tok/s)",
     "output_token_throughput_per_user": "output per user (tok/s)",
 }
+_GROUP = re.compile(r"by_(?:class|tenant)\.(.+)\.((?:p[\d.]+_)?[a-z].*)")
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,14 @@ def number(value: float | int | None, digits: int = 3) -> str:
     return text if "e" not in text else f"{value:.2e}"
 
 
+def plus_minus(found: Interval | None) -> str:
+    """A mean and half of its interval: `127 ± 6`; without an interval, or with one of no width, the mean alone; a dash for none."""
+    if found is None or found.estimate is None:
+        return DASH
+    half = found.half_width
+    return number(found.estimate) + (f" ± {number(half, 2)}" if half else "")
+
+
 def milliseconds(value: float | None) -> str:
     """A time in milliseconds for people: in seconds from 1 s on."""
     if value is None:
@@ -72,9 +85,8 @@ def between(summary: Mapping[str, Any]) -> str:
 
 def label(key: str) -> str:
     """An export key for people: `p95_ttft_ms` reads "p95 TTFT (ms)", `by_class.chat.p95_ttft_ms` "chat: p95 TTFT (ms)"."""
-    if key.startswith(("by_class.", "by_tenant.")):
-        whose, _, rest = key.partition(".")[2].rpartition(".")
-        return f"{whose}: {label(rest)}" if whose else label(rest)
+    if (group := _GROUP.fullmatch(key)) is not None:
+        return f"{group[1]}: {label(group[2])}"
     if key in LABELS:
         return LABELS[key]
     stat, _, rest = key.partition("_")
@@ -84,3 +96,8 @@ def label(key: str) -> str:
     if key.endswith("_throughput"):
         return key.replace("_", " ") + (" (1/s)" if key.startswith("request") else " (tok/s)")
     return key.replace("_", " ")
+
+
+def name(key: str) -> str:
+    """The same without its unit, for a sentence."""
+    return re.sub(r" \([^)]*\)$", "", label(key))

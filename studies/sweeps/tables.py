@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from studies.aspects.binding import LIMITS
 from studies.reports import tables
 from studies.reports.tables import DASH, Table
 from studies.statistics import intervals
@@ -19,8 +20,6 @@ SHOWN = 40
 BEST = 20
 LONGEST = 45
 """Characters of a value that is no number; of more its ends are shown, where such values differ."""
-CAUSES = {"kv": "KV memory", "sequences": "max_num_seqs", "tokens": "token budget", "other": "other"}
-"""What queues wait for, in few words."""
 
 
 def short_names(axes: Sequence[str]) -> dict[str, str]:
@@ -56,8 +55,7 @@ def cell(found: Interval) -> str:
     """A mean and half of its interval; a dash where a replication has no value."""
     if found.estimate is None or (found.refused and "no value" in found.refused):
         return DASH
-    half = found.half_width
-    return tables.number(found.estimate) + (f" ± {tables.number(half, 2)}" if half else "")
+    return tables.plus_minus(found)
 
 
 def where(outcome: Outcome) -> str:
@@ -98,10 +96,12 @@ def points(sweep: Sweep, metrics: Sequence[str] | None = None, most: int = SHOWN
 def folded(table: Table, axes: int, width: int) -> list[Table]:
     """The same in tables that fit `width` characters, each with the columns of the axes."""
     kept = range(max(axes, 1))
-    if (
-        _width(table, range(len(table.head))) > width
-    ):  # the terminal would rather break values of the first axis than heads
+    # The terminal would rather break values of the first axis than heads.
+    if _width(table, range(len(table.head))) > width:
         table = replace(table, head=tuple(name.replace(" ", "\n") for name in table.head))
+    if _width(table, kept) > width / 2:  # else every part would hold little beside the axes
+        names = [_name_in_lines(table.head[k], [row[k] for row in table.rows]) for k in kept]
+        table = replace(table, head=(*names, *table.head[len(kept) :]))
     groups: list[list[int]] = []
     for k in range(len(kept), len(table.head)):
         if groups and _width(table, [*kept, *groups[-1], k]) <= width:
@@ -152,12 +152,19 @@ def failures(sweep: Sweep, most: int = 20) -> Table:
     return Table(f"{sweep.failed:,} cells failed", ("reason", "at"), rows, note)
 
 
+def narrow(table: Table, width: int) -> Table:
+    """A table whose last column is a list in words, in lines that fit beside the others."""
+    room = width - _width(table, range(len(table.head) - 1)) - 3
+    least = max((len(part) for row in table.rows for part in row[-1].split(", ")), default=0) + 1
+    return replace(table, rows=[(*row[:-1], _in_lines(row[-1], ", ", max(room, least))) for row in table.rows])
+
+
 def every(sweep: Sweep, metrics: Sequence[str] | None = None, width: int = 120) -> list[Table]:
     """What the terminal shows."""
     if not sweep.rows:
         return []
     found = folded(points(sweep, metrics), len(sweep.study.axis_names), width)
-    top = best(sweep, metrics)
+    top = narrow(best(sweep, metrics), width)
     return [*found, *([top] if top.rows else []), *([failures(sweep)] if sweep.failed else [])]
 
 
@@ -185,7 +192,7 @@ def _cause(outcome: Outcome) -> str:
     """What most cells wait for."""
     if 2 * len(outcome.causes) < outcome.cells:
         return DASH
-    return CAUSES.get(max(sorted(set(outcome.causes)), key=outcome.causes.count), DASH)
+    return LIMITS.get(max(sorted(set(outcome.causes)), key=outcome.causes.count), DASH)
 
 
 def _notes(chosen: Iterable[Outcome], keys: Sequence[str]) -> list[str]:
@@ -213,6 +220,25 @@ def _notes(chosen: Iterable[Outcome], keys: Sequence[str]) -> list[str]:
 def _some(found: Sequence[str], most: int = 3) -> list[str]:
     more = len(found) - most
     return [*found[:most], *([f"and {more:,} more"] if more > 0 else [])]
+
+
+def _name_in_lines(name: str, values: Sequence[str], least: int = 9) -> str:
+    """The name of a field, broken at its underscores to about the width of the values below it."""
+    room = max(least, *(len(line) for text in values for line in text.split("\n")))
+    return _in_lines(name, "_", room)
+
+
+def _in_lines(text: str, between: str, room: int) -> str:
+    """Parts of a text in lines of at most `room` characters, or one part."""
+    first, *others = text.split(between)
+    lines = [first]
+    for part in others:
+        if len(lines[-1]) + len(between) + len(part) + len(between.rstrip()) <= room:
+            lines[-1] += between + part
+        else:
+            lines[-1] += between.rstrip()
+            lines.append(part)
+    return "\n".join(lines)
 
 
 def _width(table: Table, columns: Sequence[int]) -> int:
