@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,16 @@ SHORTEST = 3_000
 """Requests of a run at first, or ten times what the highest percentile needs to be carried."""
 HOPELESS = 0.5
 """Part of the interval that the most seeds should have, within which a figure is too close to its limit for more of them."""
+FAR = 0.5
+"""Part of its limit below which a latency's interval is far from it; of others a longer look is taken before they count as met."""
+RISES = 1.1
+"""Times what it was in shorter runs, from which a latency depends on their length."""
+PRECISE = 0.25
+"""Part of a latency near its limit that half of its interval may be: a wider one is that of runs too few or too short to hold what is
+rare, and wrong more often than it says."""
+RISING = (
+    "all hold so far, but a latency near its limit still depends on the length of the runs, and they cannot be longer"
+)
 LENGTHENINGS = 5
 """How often runs may double."""
 PILES_UP = 0.02
@@ -259,6 +269,7 @@ class _Look:
 def _decided(trial: _Trial, confidence: float, most: int, longest: int) -> Attainment:
     seeds, looks = min(FIRST, most), 0
     grew: float | None = None  # how much piled up in shorter runs
+    shorter: list[Interval] | None = None  # what shorter runs said of the objectives
     if trial.length is None:
         trial.grow(2)  # where the seed changes nothing, more would be the same again
     while True:
@@ -272,17 +283,44 @@ def _decided(trial: _Trial, confidence: float, most: int, longest: int) -> Attai
             return _attainment(trial, look, confidence, met=False)
         too_short = look.thin or look.grows is not False or (trial.length is not None and look.filling > FILLING)
         if not too_short and look.loses is False and all(look.verdicts):
-            return _attainment(trial, look, confidence, met=True)
-        if too_short and can_lengthen:
+            if not _may_rise(trial, look, shorter):
+                return _attainment(trial, look, confidence, met=True)
+            if shorter is None and not can_lengthen:
+                return _attainment(trial, look, confidence, met=True)
+            if not can_lengthen:
+                return replace(_attainment(trial, look, confidence, met=None), why=RISING)
+            shorter = look.intervals
+            trial.lengthen(2)
+        elif too_short and can_lengthen:
+            shorter = look.intervals
             grew = look.growth.estimate if look.grows is not False else None
             trial.lengthen(min(look.times, longest // (trial.length or 1)))
         elif not trial.alike and seeds < most and not _hopeless(trial, look, most):
             seeds = min(2 * seeds, most)
         elif look.endless and can_lengthen:
+            shorter = look.intervals
             grew = look.growth.estimate if look.grows is not False else None
             trial.lengthen(2)
         else:
             return _attainment(trial, look, confidence, met=None)
+
+
+def _may_rise(trial: _Trial, look: _Look, shorter: list[Interval] | None) -> bool:
+    """Whether longer runs might say worse: a latency that is not far from its limit, and is not as it was in shorter runs, or is known roughly only.
+
+    Long busy times are rare, and few or short runs have none of them: then figures are too low and agree with one another."""
+    if trial.alike or trial.length is None:
+        return False
+    for k, objective in enumerate(trial.objectives):
+        now = look.intervals[k]
+        if objective.statistic is None or objective.comparison == ">=" or now.estimate is None or now.high is None:
+            continue
+        if now.high <= FAR * objective.limit * 1e3:
+            continue
+        before = None if shorter is None else shorter[k].estimate
+        if before is None or now.estimate > RISES * before or (now.half_width or 0.0) > PRECISE * now.estimate:
+            return True
+    return False
 
 
 def _hopeless(trial: _Trial, look: _Look, most: int) -> bool:

@@ -23,7 +23,7 @@ def found(scenario, slo: str, **options):
 
 
 def test_a_clear_case_takes_the_fewest_seeds(one_server):
-    done = found(one_server(), waits(2 * md1_wait(0.5)))
+    done = found(one_server(), waits(3 * md1_wait(0.5)))
     assert (done.met, done.sustained, done.why) == (True, True, "")
     assert len(done.seeds) == len(done.rows) == done.runs == 6
     (span,) = done.intervals.values()
@@ -31,9 +31,9 @@ def test_a_clear_case_takes_the_fewest_seeds(one_server):
 
 
 def test_a_closer_case_takes_more_seeds(one_server):
-    far, near = (found(one_server(), waits(k * md1_wait(0.5))) for k in (2, 1.02))
-    assert far.met is near.met is True
-    assert near.runs > far.runs
+    far, near = (found(one_server(), waits(k * md1_wait(0.5))) for k in (0.4, 0.9))
+    assert far.met is near.met is False
+    assert len(near.seeds) > len(far.seeds) == 6
 
 
 def test_a_broken_objective_is_named(one_server):
@@ -41,6 +41,19 @@ def test_a_broken_objective_is_named(one_server):
     assert done.met is False
     assert done.why == "queue_mean <= 2ms is broken"
     assert done.binding.objective == "queue_mean <= 2ms"
+
+
+def test_what_is_not_far_from_its_limit_is_met_only_if_longer_runs_say_the_same(one_server):
+    far, near = (found(one_server(), waits(k * md1_wait(0.5))) for k in (3, 1.6))
+    assert far.met is near.met is True
+    assert (far.requests, near.requests) == (3000, 6000)
+
+
+def test_a_tail_of_rare_busy_times_is_not_met_because_short_runs_have_none(one_server):
+    """At 99 % of its capacity a server has a backlog of minutes now and then; most short runs see none of it (M/D/1: the mean wait
+    alone is 0.5 s)."""
+    done = found(one_server("workload.arrivals.rate=99"), f"queue_mean<={0.45e3}ms", requests=1000)
+    assert done.met is not True
 
 
 def test_what_cannot_be_told_stays_open(one_server):
@@ -57,9 +70,9 @@ def test_what_more_seeds_are_not_likely_to_tell_is_given_up(one_server):
 
 
 def test_each_look_spends_half_of_what_is_left(one_server):
-    done = found(one_server(), waits(2 * md1_wait(0.5)))
+    done = found(one_server(), waits(3 * md1_wait(0.5)))
     assert next(iter(done.intervals.values())).confidence == pytest.approx(0.975)
-    done = found(one_server(), waits(1.02 * md1_wait(0.5)), most=12)
+    done = found(one_server(), waits(0.9 * md1_wait(0.5)), most=12)
     assert next(iter(done.intervals.values())).confidence == pytest.approx(0.9875)
 
 
