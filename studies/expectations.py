@@ -50,6 +50,11 @@ class Expectation(Section):
         found: Case = getattr(self, self.direction)
         return found
 
+    @property
+    def key(self) -> str:
+        """Key of the figure, within its class where there is one."""
+        return self.metric if self.of_class is None else f"by_class.{self.of_class}.{self.metric}"
+
     def holds(self, first: float, second: float) -> bool:
         """Whether two figures, of `first` and of `than`, are as expected."""
         if self.alike is not None:

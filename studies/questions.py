@@ -171,7 +171,7 @@ def answered(study: Study, rows: list[Row], *, figures: bool = True) -> Answered
     outcome = []
     for i, expected in enumerate(study.expect):
         where = f"{study.source}: expect[{i}]"
-        first, second = (_mean(_values(rows, case, _key(expected), where)) for case in (expected.first, expected.than))
+        first, second = (_mean(_values(rows, case, expected.key, where)) for case in (expected.first, expected.than))
         missing = first is None or second is None
         outcome.append((expected, first, second, None if missing else expected.holds(first, second)))  # type: ignore[arg-type]
     shown = []
@@ -180,10 +180,6 @@ def answered(study: Study, rows: list[Row], *, figures: bool = True) -> Answered
         same = interval.estimate is not None and figure.agrees(interval.estimate, interval.half_width)
         shown.append((figure, interval, same))
     return Answered(study, rows, outcome, shown)
-
-
-def _key(expected: Expectation) -> str:
-    return expected.metric if expected.of_class is None else f"by_class.{expected.of_class}.{expected.metric}"
 
 
 def _values(rows: Sequence[Row], case: Case, key: str, where: str) -> list[float | None]:

@@ -9,10 +9,10 @@ from scenarios.objectives import parse_objective
 from studies.capacity.attainment import Attainment, beyond
 from studies.capacity.cheapest import PER_HOUR, Cheapest, Judged, pareto
 from studies.capacity.cheapest_figure import figure, tail, tail_label, unit
-from studies.capacity.space import short
 from studies.reports import html, tables
 from studies.reports.strict_json import dumps
 from studies.reports.tables import Table, number, percent
+from studies.sweeps.axes import short_names
 
 FILES = ("cheapest.html", "cheapest.json")
 SHOWN = 15
@@ -151,7 +151,7 @@ def found_tables(found: Cheapest, shown: int | None = SHOWN) -> list[Table]:
     key, by_hour = tail(found), found.by == PER_HOUR
     front = {j.candidate.point.index for j in pareto(found.judged, key)}
     head = [
-        ", ".join(short(found.space.study.axis_names)),
+        ", ".join(short_names(found.space.study.axis_names).values()),
         "USD an hour",
         *([] if by_hour else [unit(found)]),
         "of its limit",

@@ -43,8 +43,7 @@ class Candidate:
     @property
     def name(self) -> str:
         """Its values, in words."""
-        heads = short(tuple(self.point.values))
-        return ", ".join(f"{head} {value}" for head, value in zip(heads, self.point.values.values(), strict=True))
+        return str(self.point)
 
 
 @dataclass(frozen=True)
@@ -128,12 +127,6 @@ class Space:
             why = f"{scenario.hardware.name} has no price; state one as prices.gpu_hour"
             return Candidate(point, refused=f"{self.source}: {point}: {why}")
         return Candidate(point, scenario, usd)
-
-
-def short(axes: Sequence[str]) -> list[str]:
-    """The last part of each axis, such as `max_num_seqs`; the whole of those that end alike."""
-    ends = [axis.rpartition(".")[2] for axis in axes]
-    return [axis if ends.count(end) > 1 else end for axis, end in zip(axes, ends, strict=True)]
 
 
 def usd_per_hour(scenario: Scenario) -> float:

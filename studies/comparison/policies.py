@@ -252,5 +252,4 @@ def _name_of(point: Point) -> str:
 
 def _expected(expect: Sequence[Expectation]) -> tuple[str, ...]:
     """Figures that something is expected of, each once."""
-    keys = (e.metric if e.of_class is None else f"by_class.{e.of_class}.{e.metric}" for e in expect)
-    return tuple(dict.fromkeys(keys))
+    return tuple(dict.fromkeys(expected.key for expected in expect))

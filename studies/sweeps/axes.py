@@ -229,7 +229,21 @@ class Point:
         return all(self.values.get(axis) == value for axis, value in case.items())
 
     def __str__(self) -> str:
-        return ", ".join(f"{axis.rpartition('.')[2]} {value}" for axis, value in self.values.items())
+        names = short_names(tuple(self.values))
+        return ", ".join(f"{names[axis]} {value}" for axis, value in self.values.items())
+
+
+def short_names(axes: Sequence[str]) -> dict[str, str]:
+    """Axes by the last part of their path, or by as many parts as tell them apart."""
+    found = {}
+    for axis in axes:
+        parts = axis.split(".")
+        for k in range(1, len(parts) + 1):
+            name = ".".join(parts[-k:])
+            if sum(other == name or other.endswith(f".{name}") for other in axes) == 1:
+                break
+        found[axis] = name
+    return found
 
 
 def points(groups: Sequence[Axes]) -> list[Point]:

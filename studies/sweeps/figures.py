@@ -11,8 +11,9 @@ from studies.figures import BLUE, DASHES, INK, PALETTE, RED, Figure, axis, layou
 from studies.reports import tables
 from studies.reports.tables import DASH
 from studies.statistics.directions import better
+from studies.sweeps.axes import short_names
 from studies.sweeps.results import Outcome, Sweep
-from studies.sweeps.tables import axis_values, cell, is_number, short_names, value, where
+from studies.sweeps.tables import axis_values, cell, is_number, value, where
 
 MOST_LINES = len(PALETTE)
 WRITTEN = 150

@@ -22,10 +22,7 @@ from scenarios.load import Override
 from scenarios.schema import Scenario
 from studies.expectations import Expectation
 from studies.stated_figures import Shown
-from studies.sweeps.axes import ALIASES, MOST_POINTS, VARIANT, Axes, Point, points
-
-Overrides = Annotated[tuple[str, ...], Field(strict=False)]
-
+from studies.sweeps.axes import ALIASES, MOST_POINTS, VARIANT, Axes, Overrides, Point, points
 
 MOST_SEEDS = 100_000
 

@@ -13,6 +13,7 @@ from studies.reports.tables import DASH, Table
 from studies.statistics import intervals
 from studies.statistics.directions import better
 from studies.statistics.intervals import Interval
+from studies.sweeps.axes import short_names
 from studies.sweeps.results import Outcome, Sweep
 
 SHOWN = 40
@@ -20,19 +21,6 @@ SHOWN = 40
 BEST = 20
 LONGEST = 45
 """Characters of a value that is no number; of more its ends are shown, where such values differ."""
-
-
-def short_names(axes: Sequence[str]) -> dict[str, str]:
-    """Axes by the last part of their path, or by as many parts as tell them apart."""
-    found = {}
-    for axis in axes:
-        parts = axis.split(".")
-        for k in range(1, len(parts) + 1):
-            name = ".".join(parts[-k:])
-            if sum(other == name or other.endswith(f".{name}") for other in axes) == 1:
-                break
-        found[axis] = name
-    return found
 
 
 def value(found: Any) -> str:
@@ -260,6 +248,3 @@ def axis_values(found: Iterable[Outcome], axis: str) -> list[Any]:
 def is_number(found: Any) -> bool:
     """Whether a value has a place on a line."""
     return isinstance(found, int | float) and not isinstance(found, bool)
-
-
-__all__ = ["axis_values", "best", "every", "failures", "folded", "is_number", "points", "short_names", "value", "where"]

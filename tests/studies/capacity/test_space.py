@@ -104,11 +104,3 @@ def test_a_wrong_file_is_refused_in_its_own_words(data, message):
 def test_prices_may_be_varied_with_the_hardware():
     found = of([{"zip": {"hardware": ["H100", "L40S"], "prices.gpu_hour": [2.0, 0.5]}}], "prices.gpu_hour=3")
     assert [c.usd_per_hour for c in found.candidates()] == [2.0, 0.5]
-
-
-def test_axes_that_end_alike_are_told_apart():
-    assert space.short(("pools[0].replicas", "pools[1].replicas", "engine.dtype")) == [
-        "pools[0].replicas",
-        "pools[1].replicas",
-        "dtype",
-    ]

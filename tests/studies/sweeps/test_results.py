@@ -96,11 +96,6 @@ def test_the_table_has_a_column_for_each_axis_and_metric_and_says_what_is_withhe
     assert "– p95 TTFT (ms): not every seed has one" in found.note
 
 
-def test_axes_are_named_by_as_much_of_their_path_as_tells_them_apart():
-    names = tables.short_names(["engine.max_num_seqs", "workload.input.mean", "workload.output.mean", "model"])
-    assert list(names.values()) == ["max_num_seqs", "input.mean", "output.mean", "model"]
-
-
 @pytest.mark.parametrize(
     ("found", "said"),
     [
