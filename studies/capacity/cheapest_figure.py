@@ -80,14 +80,10 @@ def figure(found: Cheapest) -> figures.Figure:
             {
                 "x": best.usd,
                 "y": math.log10(value),
-                "text": f"cheapest: {best.candidate.name}",
-                "showarrow": True,
-                "arrowhead": 0,
-                "arrowcolor": figures.INK,
-                "ax": 24,
-                "ay": -22,
-                "xanchor": "left",
-                "bgcolor": "rgba(255,255,255,0.85)",
+                "text": "cheapest",  # its name is in the sentence above; along a figure there is no room for it
+                "showarrow": False,
+                "yanchor": "top",
+                "yshift": -7,
             }
         ]
     limit = next((o.limit * 1e3 for o in found.objectives if str(o) == key), None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import resources
@@ -36,7 +37,8 @@ h3{font-size:14px;margin:0 0 8px}
 .scroll{overflow-x:auto}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;font-size:14px}
 th,td{padding:4px 8px;text-align:right;border-bottom:1px solid var(--rule);white-space:pre;vertical-align:top}
-th{color:var(--soft);font-weight:600;vertical-align:bottom}
+th{color:var(--soft);font-weight:600;vertical-align:bottom;white-space:pre-line}
+td.long{white-space:pre-line;min-width:170px}.whole{white-space:nowrap}
 th:first-child,td:first-child{text-align:left;padding-left:0;white-space:normal}
 tr:last-child td{border-bottom:0}
 .note{color:var(--soft);font-size:13px;margin:8px 0 0;white-space:pre-line;overflow-wrap:anywhere}
@@ -47,11 +49,18 @@ pre{margin:8px 0 0;font-size:13px;overflow-x:auto}
 footer{color:var(--soft);font-size:13px;margin-top:28px}
 footer ul{margin:4px 0 0;padding-left:18px}
 @media(max-width:560px){main{padding:16px 12px 32px}h1{font-size:21px}.box{padding:10px}
-.cards{grid-template-columns:1fr 1fr;gap:8px}.card b{font-size:18px}table{font-size:13px}th,td{padding:4px 4px}th{white-space:normal;vertical-align:bottom}th:last-child,td:last-child{padding-right:0}}
+.cards{grid-template-columns:1fr 1fr;gap:8px}.card b{font-size:18px}table{font-size:13px}th,td{padding:4px 4px}th:last-child,td:last-child{padding-right:0}}
 """
 
 NARROW = 30
 """Characters of a table's figures that stand beside another table."""
+
+LONG = 30
+"""Characters of a line from which on a cell wraps."""
+WHOLE = 24
+"""Characters up to which a word with a hyphen stays in one line."""
+PER_AXIS = 150
+"""Pixels that an axis of parallel coordinates needs for its name; where there are fewer, the figure is moved sideways."""
 
 SCRIPT = """
 const wide = {responsive:true, displaylogo:false, displayModeBar:false};
@@ -145,16 +154,42 @@ def _section(body: list[str], section: Section, count: int) -> int:
         count += 1
         body.append(
             f'<figure class="box{" wide" if wide else ""}"><h3>{escape(title)}</h3>'
-            f'<div id="{name}" role="img" aria-label="{escape(title)}"></div>'
+            f"{_place(name, title, figure)}"
             f'<script type="application/json" data-for="{name}">{_json(figure)}</script></figure>'
         )
     body.append("</div>")
     return count
 
 
+def _place(name: str, title: str, figure: Figure) -> str:
+    """The element that a figure is drawn in."""
+    drawn = f'<div id="{name}" role="img" aria-label="{html.escape(title)}"'
+    axes = max((len(trace.get("dimensions") or ()) for trace in figure["data"]), default=0)
+    if not axes:
+        return f"{drawn}></div>"
+    return f'<div class="scroll">{drawn} style="min-width:{PER_AXIS * axes}px"></div></div>'
+
+
+def _words(text: str) -> str:
+    """Text whose names are broken after an underscore, and not at a hyphen."""
+    words = re.split(r"(\s+)", text)
+    return "".join(
+        f'<span class="whole">{html.escape(word)}</span>'
+        if "-" in word.strip("-") and len(word) <= WHOLE
+        else html.escape(word).replace("_", "_<wbr>")
+        for word in words
+    )
+
+
+def _cell(text: str) -> str:
+    if max(map(len, text.split("\n"))) <= LONG:
+        return f"<td>{html.escape(text)}</td>"
+    return f'<td class="long">{_words(text)}</td>'
+
+
 def _table(table: Table) -> str:
-    head = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in table.head)
-    rows = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in table.rows)
+    head = "".join(f'<th scope="col">{_words(cell)}</th>' for cell in table.head)
+    rows = "".join(f"<tr><td>{_words(row[0])}</td>{''.join(map(_cell, row[1:]))}</tr>" for row in table.rows)
     note = f'<p class="note">{html.escape(table.note)}</p>' if table.note else ""
     figures = list(zip(table.head, *table.rows, strict=True))[1:]  # the first column wraps
     widest = sum(max(len(line) for cell in column for line in cell.split("\n")) for column in figures)

@@ -64,13 +64,18 @@ def lines(found: Sequence[Outcome], along: str, key: str, names: dict[str, str],
         groups = [(v, [o for o in found if o.point.values[by] == v]) for v in axis_values(found, by)]
     data: list[dict[str, Any]] = []
     upright = _scale(found, key)
+    xs = axis_values(found, along)
+    across = _across(xs)
+    if len(axis_values([o for o in found if _known(o, key)], along)) < len(xs):
+        # Values without a figure keep their place: where a line ends, it is seen to.
+        across = across | {"range": _whole(xs, across.get("type") == "log")}
     for k, (named, some) in enumerate(groups):
         some = sorted(some, key=lambda o: o.point.values[along])
         data += _line(some, along, key, "" if named is None else value(named), PALETTE[k], DASHES[k], upright)
     return {
         "data": data,
         "layout": layout(
-            xaxis=axis(names[along], **_across(axis_values(found, along))),
+            xaxis=axis(names[along], **across),
             yaxis=axis(tables.label(key), **upright),
             showlegend=by is not None,
         ),
@@ -301,6 +306,12 @@ def _across(xs: Sequence[Any]) -> dict[str, Any]:
     return {"type": "log"} | _ticks(xs if _named(xs, [math.log10(x) for x in xs]) else _decades(xs[0], xs[-1]))
 
 
+def _whole(xs: Sequence[float], log: bool) -> list[float]:
+    """From the first value to the last, and a little beyond."""
+    first, last = (math.log10(x) if log else float(x) for x in (xs[0], xs[-1]))
+    return [first - 0.06 * (last - first), last + 0.06 * (last - first)]
+
+
 def _named(xs: Sequence[float], places: Sequence[float]) -> bool:
     """Whether there is room for the name of each value."""
     if len(xs) < 2:
@@ -341,7 +352,7 @@ def _broken(label: str, width: int = 18) -> str:
     """A label in lines of about that many characters."""
     import textwrap
 
-    return "<br>".join(textwrap.wrap(label, width)) or label
+    return "<br>".join(textwrap.wrap(label, width, break_on_hyphens=False)) or label
 
 
 def numbers_of(values: Iterable[float | None]) -> list[float | None]:

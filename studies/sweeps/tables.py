@@ -19,6 +19,8 @@ from studies.sweeps.results import Outcome, Sweep
 SHOWN = 40
 """Points that a terminal shows; of more it shows the best ones."""
 BEST = 20
+FIRST = 18
+"""Characters to which a terminal may narrow a first column of words."""
 LONGEST = 45
 """Characters of a value that is no number; of more its ends are shown, where such values differ."""
 
@@ -142,7 +144,8 @@ def failures(sweep: Sweep, most: int = 20) -> Table:
 
 def narrow(table: Table, width: int) -> Table:
     """A table whose last column is a list in words, in lines that fit beside the others."""
-    room = width - _width(table, range(len(table.head) - 1)) - 3
+    first = min(_width(table, [0]), FIRST)
+    room = width - first - _width(table, range(1, len(table.head) - 1)) - 6
     least = max((len(part) for row in table.rows for part in row[-1].split(", ")), default=0) + 1
     return replace(table, rows=[(*row[:-1], _in_lines(row[-1], ", ", max(room, least))) for row in table.rows])
 

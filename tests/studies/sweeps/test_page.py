@@ -45,6 +45,17 @@ def test_a_band_that_reaches_below_zero_ends_with_a_scale_of_ratios():
     assert min(y for trace in figure["data"] for y in trace["y"]) > 0
 
 
+def test_values_without_a_figure_keep_their_place_along_the_axis():
+    def sparse(values, seed):
+        return {"p95_ttft_ms": 10.0 + seed if values["workload.rate"] < 4 else None}
+
+    ((_, figure, _),) = figures.drawn(rows.sweep({"workload.rate": [1, 3, 5, 7]}, sparse), ["p95_ttft_ms"])
+    assert figure["data"][-1]["x"] == [1, 3]
+    low, high = figure["layout"]["xaxis"]["range"]
+    assert 0 < low < 1
+    assert 7 < high < 8
+
+
 def test_parts_of_a_whole_keep_their_scale_and_their_end():
     def falls(values, seed):
         return {"good_request_fraction": 0.99 + 0.002 * seed if values["workload.rate"] < 8 else 0.001}
@@ -133,6 +144,18 @@ def test_a_page_has_the_question_every_point_and_what_failed_and_no_address_of_a
     assert "http" not in body
     with pytest.raises(ValueError, match="folder"):
         page.write(sweep)
+
+
+def test_names_with_a_hyphen_stay_whole_and_long_ones_break_after_underscores(tmp_path):
+    sweep = rows.sweep([{"variants": {"two-l40s": [], "one_a100": ["engine.max_num_seqs=16"]}}], rows.queueing)
+    body = page.write(sweep, tmp_path).read_text()
+    assert '<td><span class="whole">two-l40s</span></td>' in body
+    assert "<td>one_<wbr>a100</td>" in body
+
+
+def test_parallel_coordinates_have_room_for_their_names_on_a_narrow_screen(tmp_path):
+    axes = {"engine.max_num_seqs": [16, 64], "workload.rate": [5, 10], "engine.max_num_batched_tokens": [512, 2048]}
+    assert 'style="min-width:' in page.write(rows.sweep(axes, rows.queueing), tmp_path).read_text()
 
 
 def test_a_sweep_where_every_cell_failed_has_a_page_too(tmp_path):

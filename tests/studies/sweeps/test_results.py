@@ -11,7 +11,7 @@ import pytest
 import studies
 from scenarios import InputError
 from studies.replications import ALIKE
-from studies.reports.tables import label
+from studies.reports.tables import Table, label
 from studies.statistics import intervals
 from studies.sweeps import run, tables
 from studies.sweeps.results import is_sweep, load_sweep
@@ -205,3 +205,16 @@ def test_a_frame_without_pandas_names_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(InputError, match="pip install pandas"):
         rows.sweep(RATES, rows.queueing).frame()
+
+
+def test_names_of_axes_break_at_underscores_where_they_would_take_half_of_the_width():
+    whole = Table("", ("max_num_batched_tokens", "p50 TTFT (ms)"), [("512", "1"), ("8192", "2")])
+    (one,) = tables.folded(whole, 1, 40)
+    assert one.head[0] == "max_num_\nbatched_\ntokens"
+    assert tables.folded(whole, 1, 80) == [whole]
+
+
+def test_lists_in_words_break_between_their_parts():
+    whole = Table("", ("", "best", "at"), [("p50 TTFT (ms)", "28", "max_num_seqs 64, rate 5, kv_cache_dtype fp8")])
+    assert tables.narrow(whole, 50).rows[0][-1] == "max_num_seqs 64, rate 5,\nkv_cache_dtype fp8"
+    assert tables.narrow(whole, 120) == whole
