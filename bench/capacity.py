@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from scenarios.objectives import Objective
 from studies.capacity import objectives, search
-from studies.capacity.attainment import attain
+from studies.capacity.attain import attain
 from studies.capacity.load import Load
 from studies.reports.strict_json import dumps
 

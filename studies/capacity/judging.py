@@ -29,7 +29,7 @@ class Judge(Protocol):
 
 @dataclass(frozen=True)
 class BySimulation:
-    """Decides by `studies.capacity.attainment.attain`, whose arguments these are."""
+    """Decides by `studies.capacity.attain.attain`, whose arguments these are."""
 
     objectives: tuple[Objective, ...]
     confidence: float = CONFIDENCE
@@ -39,7 +39,7 @@ class BySimulation:
     """At most; by default as many as `attain` takes."""
 
     def __call__(self, scenario: Scenario, most: int | None = None) -> Attainment:
-        from studies.capacity.attainment import MOST, attain
+        from studies.capacity.attain import MOST, attain
 
         limit = MOST if self.seeds is None else self.seeds
         return attain(

@@ -12,7 +12,8 @@ from scenarios.errors import InputError
 from scenarios.objectives import Objective
 from scenarios.schema import Scenario
 from studies.capacity import objectives as asked_for
-from studies.capacity.attainment import FIRST, MOST, Attainment, attain, first_length
+from studies.capacity.attain import FIRST, MOST, attain, first_length
+from studies.capacity.attainment import Attainment
 from studies.capacity.load import Load, load_of
 from studies.run import loaded
 from studies.statistics.intervals import CONFIDENCE
@@ -168,7 +169,7 @@ def highest_load(
     processes: int | None = None,
     progress: Progress | None = None,
 ) -> Capacity:
-    """The highest load at which every objective holds and the load is sustained (`studies.capacity.attainment`).
+    """The highest load at which every objective holds and the load is sustained (`studies.capacity.attain`).
 
     Args:
         objectives: as text, `ttft_p99<=500ms, tpot_p95<=50ms`; the scenario's own by default. over: which number of the workload is the

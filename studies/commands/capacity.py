@@ -84,7 +84,7 @@ def capacity(
     import scenarios
     from scenarios.errors import InputError
     from studies.capacity import judging, objectives, report
-    from studies.capacity.attainment import MOST
+    from studies.capacity.attain import MOST
     from studies.commands import bench_options
 
     _check_together(over, fewest, cheapest, by, trials, every)

@@ -4,7 +4,9 @@ import pytest
 
 from scenarios.errors import InputError
 from scenarios.objectives import parse_objective
-from studies.capacity.attainment import BACKLOG, PILES_UP, TURNED_AWAY, attain
+from studies.capacity.attain import attain
+from studies.capacity.attainment import BACKLOG, TURNED_AWAY
+from studies.capacity.look import PILES_UP
 from studies.capacity.objectives import parse
 from tests.studies.capacity.conftest import SERVICE
 
