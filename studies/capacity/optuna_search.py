@@ -46,7 +46,8 @@ def _optuna() -> Any:
         import optuna
     except ImportError:
         raise InputError(
-            "--trials: Optuna is not installed; pip install 'servetwin[search]', or try every configuration with --all"
+            "--trials: Optuna is not installed; pip install 'servetwin[search]', or leave --trials out, and every configuration is "
+            "tried"
         ) from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna

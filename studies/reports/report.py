@@ -39,9 +39,6 @@ def show_table(table: tables.Table, console: Console) -> None:
 
     def grid(head: Sequence[str]) -> Table:
         found = Table(
-            title=table.title,
-            title_justify="left",
-            title_style="bold",
             box=box.SIMPLE_HEAD,
             show_edge=False,
             pad_edge=False,
@@ -67,6 +64,8 @@ def show_table(table: tables.Table, console: Console) -> None:
     if least(shown) > console.width:
         shown.width = least(shown)
     console.print()
+    if table.title:  # not the table's own, which is broken where the table is narrow
+        console.print(escape(table.title), style="bold", highlight=False)
     console.print(shown, crop=False)
     if table.note:
         console.print(f"[dim]{escape(table.note)}[/]", highlight=False)

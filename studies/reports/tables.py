@@ -74,7 +74,8 @@ def percent(share: float | None, signed: bool = False) -> str:
     if share is None:
         return DASH
     digits = 1 if abs(share) < 0.1 else 0
-    return f"{share * 100:{'+' if signed else ''}.{digits}f} %"
+    hundredths = round(share * 100, digits) + 0.0  # without the minus of what rounds to nothing
+    return f"{hundredths:{'+' if signed else ''}.{digits}f} %"
 
 
 def between(summary: Mapping[str, Any]) -> str:

@@ -261,6 +261,10 @@ def read(name: str | Path) -> Study:
     if not file.is_file() and not file.suffix:
         close = nearest(str(name), names())
         hint = f"; did you mean {close!r}?" if close else "."
+        if str(name) in scenarios.names():
+            raise InputError(
+                f"{name}: is a scenario, and a study is needed: a file with `base: {name}`, axes and seeds"
+            )
         raise InputError(f"{name}: there is no such file or shipped study{hint} Shipped: {', '.join(names())}")
     return parse(documents.read_text(file), str(file), file.parent)
 
@@ -282,6 +286,11 @@ def from_mapping(
     Raises:
         InputError: names the first field that is wrong, and what is allowed.
     """
+    if {"workload", "model"} & set(data):
+        raise InputError(
+            f"{source}: is a scenario, and a study is needed: a file with `base: {Path(source).name}`, axes and seeds; or this "
+            "one below `scenario:`"
+        )
     try:
         study = Study.model_validate(data)
     except ValidationError as error:

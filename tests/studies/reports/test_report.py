@@ -277,6 +277,7 @@ def test_numbers_read_like_numbers():
     shown = [tables.number(v) for v in (None, 0, 3, 12_345, 0.01234, 123.456, 54_321.0, 1e-7)]
     assert shown == ["–", "0", "3", "12,345", "0.0123", "123", "54,321", "1.00e-07"]
     assert tables.percent(0.0123, signed=True) == "+1.2 %"
+    assert tables.percent(-0.00001) == "0.0 %"
     assert tables.milliseconds(12_345.0) == "12.3 s"
 
 

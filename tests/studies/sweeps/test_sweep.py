@@ -325,6 +325,7 @@ def test_the_command_says_what_it_did(tmp_path, servetwin):
     assert "8 of 8 cells" in err
     code, out, _ = servetwin("sweep", "s.yaml", "--dry-run")
     assert (code, "kept already" in out) == (0, True)
+    assert "s into out/s\n" in out  # in one line, though the table is narrower
     code, out, err = servetwin("sweep", "s.yaml", "--workers", "1")
     assert (code, "4 points" in out, "wrote out/s" in err) == (0, True, True)
 
@@ -344,6 +345,7 @@ def test_the_command_says_what_it_did(tmp_path, servetwin):
         ("base: azure-conversation\nseeds: 0", (), "s.yaml: seeds: found 0"),
         ("base: azure-conversation\nseeds: []", (), "s.yaml: seeds: found []"),
         ("base: azure-conversation\nseeds: [1, 1]", (), "s.yaml: seeds: found 1 twice"),
+        ("model: qwen3-tiny\nworkload: {}", (), "s.yaml: is a scenario, and a study is needed: a file with `base: s.yaml`"),
         ("base: nowhere", (), "s.yaml: base: nowhere: there is no such file or shipped scenario"),
         ("base: azure-conversation\nset: [engine.colour=red]", (), "s.yaml: set: engine.colour=red: engine.colour: unknown field"),
         ("base: azure-conversation", ("--set", "engine.colour=red"), "engine.colour=red: engine.colour: unknown field"),
@@ -356,3 +358,9 @@ def test_mistakes_are_told_in_the_terms_of_the_file(study, options, message, ser
     code, out, err = servetwin("sweep", "s.yaml", *options)
     assert (code, out) == (2, "")
     assert message in err
+
+
+def test_a_scenario_is_no_study(servetwin):
+    code, _, err = servetwin("sweep", "demo")
+    assert code == 2
+    assert "demo: is a scenario, and a study is needed: a file with `base: demo`, axes and seeds" in err
