@@ -77,8 +77,11 @@ def load_of(scenario: Scenario, over: str | None = None) -> Load:
     if path == RATE:
         return _of_rates(scenario, over, source)
     value, section = _found(scenario, path, source)
+    if path == SPEEDUP and not scenario.workload.replays:
+        raise InputError(f"{source}: no trace is replayed, so it changes nothing; {_remedy(scenario)}")
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InputError(f"{source}: found {value!r} there, but a load is a number; {_remedy(scenario)}")
+        found = f"found {value!r} there" if isinstance(value, str | bool) else "there is a whole section"
+        raise InputError(f"{source}: {found}, but a load is a number; {_remedy(scenario)}")
     if not path.startswith("workload."):
         raise InputError(
             f"{source}: is no load but a setting of the deployment; a load stands in the workload, and of whole numbers such as "

@@ -180,6 +180,10 @@ def value_at(scenario: Scenario, path: str) -> int:
     where = Override(path, None, f"--fewest {path}").location
     if where[0] == "workload":
         raise InputError(f"--fewest {path}: is part of the load; --over {path} finds the most of it that is carried")
+    if where[0] in ("seed", "schema_version"):
+        raise InputError(
+            f"--fewest {path}: is no size of a deployment; name one, such as replicas or engine.max_num_seqs"
+        )
     node: Any = scenario.model_dump(mode="json")
     for part in where:
         inside = isinstance(node, Sequence) and not isinstance(node, str) and isinstance(part, int) and part < len(node)

@@ -48,7 +48,7 @@ class Range(Section):
 
     start: Annotated[float, Field(alias="from")]
     to: float
-    steps: Annotated[int, Field(ge=2)] | None = None
+    steps: Annotated[int, Field(ge=2, le=MOST_POINTS)] | None = None
     spacing: Literal["linear", "log"] = "linear"
     integer: bool = False
 

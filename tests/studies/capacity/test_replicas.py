@@ -84,6 +84,7 @@ def test_a_number_of_the_preset_is_where_the_search_starts():
     ("path", "message"),
     [
         ("workload.arrivals.rate", "is part of the load"),
+        ("seed", "is no size of a deployment"),
         ("slo.ttft", "only whole numbers are searched"),
         ("hardware", "only whole numbers are searched"),
         ("replcas", "did you mean 'replicas'"),
