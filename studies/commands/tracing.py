@@ -22,9 +22,9 @@ def perfetto(
     set_: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Write a run as a trace for ui.perfetto.dev or chrome://tracing.
+    """Write a run as a trace for ui.perfetto.dev.
 
-    Steps, batches and KV memory of every replica, and of every request when it waited, which chunks of its prompt were computed when,
+    chrome://tracing opens it too. Steps, batches and KV memory of every replica, and of every request when it waited, which chunks of its prompt were computed when,
     and when it decoded."""
     from scenarios.errors import InputError
     from scenarios.fields import parse_duration

@@ -147,10 +147,10 @@ def _check_keys(asked: Sequence[str], row: Row, metrics: Sequence[str]) -> None:
     for key in asked:
         if key not in known:
             close = nearest(key, known)
-            hint = f"did you mean {close!r}? " if close else ""
+            hint = f": did you mean {close!r}?" if close else "."
             option = "metric" if key in metrics else "pareto"
             raise InputError(
-                f"--{option} {key}: a run has no such figure; {hint}Figures are those of servetwin run --json, among them "
+                f"--{option} {key}: a run has no such figure{hint} Figures are those of servetwin run --json, among them "
                 f"{', '.join(key for key in ROWS if key in known)}"
             )
 
