@@ -149,7 +149,8 @@ def _shares(span: Any, objective: Objective) -> tuple[float, float, float] | Non
     if span is None or span.estimate is None:
         return None
     limit = objective.limit * (1.0 if objective.statistic is None else 1e3)
-    ends = [span.estimate, *((span.low, span.high) if span.low is not None else (span.estimate, span.estimate))]
+    # An end that the sample does not hold, such as the upper one of a tail, is not drawn.
+    ends = [span.estimate, *(span.estimate if end is None else end for end in (span.low, span.high))]
     if limit <= 0 or min(ends) <= 0:
         return None
     shares = [100 * (end / limit if objective.comparison == "<=" else limit / end) for end in ends]

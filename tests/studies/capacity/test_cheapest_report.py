@@ -114,6 +114,10 @@ def test_pages_can_be_written(tmp_path):
     assert "of the limit" in fewest_report.write(fewest(azure(), "replicas", Judge(3)), tmp_path).read_text()
 
 
+def test_an_interval_without_an_upper_end_is_drawn_as_far_as_it_is_known():
+    assert fewest_report._shares(Interval(250.0, 200.0, None, 300), TTFT) == (50, 40, 50)
+
+
 def test_a_page_says_why_configurations_are_refused():
     some = found(2, {"replicas": [1, 2, 3], "model": ["Llama-3.1-8B", "Llama-3.1-70B"]})
     assert "Refused: 3" in html.render(cheapest_report.page(some))
