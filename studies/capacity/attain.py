@@ -50,6 +50,9 @@ RISING = (
 )
 LENGTHENINGS = 5
 """How often runs may double."""
+WORK = 80
+"""Times the requests of one run of the first look, `SHORTEST` at least, that all runs of a load together may have: what is not clear by
+then costs more than it is worth, and stays open."""
 FILLING = 0.05
 """Share of a run's requests that are in the system at once from which the run is too short: filling and draining weigh in."""
 
@@ -103,7 +106,7 @@ def first_length(scenario: Scenario, objectives: Sequence[Objective] = ()) -> in
 
 def _decided(trial: Trial, confidence: float, most: int, longest: int) -> Attainment:
     """Looks again and again, after more seeds or longer runs, until the answer is clear or stays open."""
-    seeds, looks = min(FIRST, most), 0
+    seeds, looks, work = min(FIRST, most), 0, WORK * max(trial.length or 0, SHORTEST)
     grew: float | None = None  # how much piled up in shorter runs
     shorter: list[Interval] | None = None  # what shorter runs said of the objectives
     if trial.length is None:
@@ -114,7 +117,8 @@ def _decided(trial: Trial, confidence: float, most: int, longest: int) -> Attain
         look = look_at(trial, 1 - (1 - confidence) / 2**looks)
         if False in look.verdicts or look.loses:
             return attained(trial, look, confidence, met=False)
-        can_lengthen = trial.length is not None and 2 * trial.length <= longest
+        affordable = trial.length is None or 2 * seeds * trial.length <= work
+        can_lengthen = trial.length is not None and 2 * trial.length <= longest and affordable
         if look.grows and (not can_lengthen or (grew is not None and (look.growth.estimate or 0.0) > 0.7 * grew)):
             return attained(trial, look, confidence, met=False)
         too_short = look.thin or look.grows is not False or (trial.length is not None and look.filling > FILLING)
@@ -130,8 +134,9 @@ def _decided(trial: Trial, confidence: float, most: int, longest: int) -> Attain
         elif too_short and can_lengthen:
             shorter = look.intervals
             grew = look.growth.estimate if look.grows is not False else None
-            trial.lengthen(min(look.times, longest // (trial.length or 1)))
-        elif not trial.alike and seeds < most and not _hopeless(trial, look, most):
+            length = trial.length or 1
+            trial.lengthen(min(look.times, longest // length, work // (seeds * length)))
+        elif affordable and not trial.alike and seeds < most and not _hopeless(trial, look, most):
             seeds = min(2 * seeds, most)
         elif look.endless and can_lengthen:
             shorter = look.intervals
