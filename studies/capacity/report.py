@@ -49,10 +49,11 @@ def sentences(found: Capacity) -> list[str]:
             f"What binds at {found.over.said(high)}: {binding.objective}; short of {binding.resource}. {binding.sentence}"
         )
     if low is not None and high is not None:
-        if found.open:
-            between = ", ".join(found.over.said(x) for x in found.open)
-            said.append(f"It stayed open at {between}: {found.tried[found.open[-1]].why}.")
-        elif high > low * (1 + found.resolution) and not found.over.integer:
+        reasons: dict[str, list[str]] = {}
+        for x in found.open:
+            reasons.setdefault(found.tried[x].why, []).append(found.over.said(x))
+        said += [f"It stayed open at {', '.join(loads)}: {why}." for why, loads in reasons.items()]
+        if not found.open and high > low * (1 + found.resolution) and not found.over.integer:
             said.append(f"The interval is wider than the {percent(found.resolution)} asked for.")
     if found.beyond:
         said.append(
