@@ -76,7 +76,8 @@ def sweep(
         with _progress() as told:
             done = run.sweep(
                 asked, out=folder, overrides=set_ or (), processes=workers, scheduler=scheduler, detailed=detailed,
-                retry_failed=retry_failed, allow_bad=allow_bad, update=update, progress=told, tell=terminal.say,
+                retry_failed=retry_failed, allow_bad=allow_bad, update=update, metrics=metric or (),
+                progress=told, tell=terminal.say,
             )  # fmt: skip
     except (KeyboardInterrupt, SystemExit) as stop:
         terminal.say(

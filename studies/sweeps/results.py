@@ -143,7 +143,7 @@ class Sweep:
         where = "--metric" if wanted else f"{self.study.source}: metrics"
         for i, key in enumerate(named):
             if key not in self._figures and any(row["error"] is None for row in self.rows):
-                raise InputError(f"{where}{'' if wanted else f'[{i}]'}: {unknown('metric', key, self.keys)}")
+                raise InputError(f"{where}{'' if wanted else f'[{i}]'}: {unknown('metric', key, self._figures)}")
         return named or tuple(key for key in METRICS if key in self.keys)
 
     def points(self, metrics: Sequence[str] | None = None, confidence: float = CONFIDENCE) -> list[Outcome]:

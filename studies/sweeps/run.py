@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scenarios.errors import InputError
+from scenarios.errors import InputError, nearest
 from scenarios.schema import Scenario
 from studies import frames, workers
 from studies.sweeps import cells, study
@@ -110,6 +110,7 @@ def sweep(
     retry_failed: bool = False,
     allow_bad: bool = False,
     update: bool = False,
+    metrics: Sequence[str] = (),
     progress: Progress | None = None,
     tell: Told | None = None,
 ) -> Sweep:
@@ -121,6 +122,7 @@ def sweep(
         processes: of this machine, side by side; all its processors by default; 1: this one. scheduler: of dask.distributed, instead.
         detailed: keep a row of every request as well. retry_failed: run cells again that failed before.
         allow_bad: cells whose scenario is wrong become failed rows, instead of an error. update: the study may have changed.
+        metrics: figures that will be looked at, those of the study by default: one that the first cell has not is told at once.
         tell: called with what a reader should know, a sentence.
 
     Raises:
@@ -145,12 +147,20 @@ def sweep(
             if key is not None and key not in kept
         }
         rows = dict(kept)
-        failed = 0
+        failed, looked_at = 0, False
         if jobs and progress is not None:
             progress(0, len(jobs), 0)
         for key, row in _run(list(jobs.values()), folder, processes, scheduler):
             rows[key] = row
             failed += row["error"] is not None
+            if not looked_at and row["error"] is None and tell is not None:
+                looked_at = True
+                for key in (key for key in metrics or planned.study.metrics if key not in row):
+                    close = nearest(key, row)
+                    tell(
+                        f"metric {key}: the first cell has no such figure"
+                        + (f"; did you mean {close}?" if close else "")
+                    )
             if progress is not None:
                 progress(len(rows) - len(kept), len(jobs), failed)
         ordered = _ordered(planned, rows)

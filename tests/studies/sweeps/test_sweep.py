@@ -192,6 +192,12 @@ def test_a_cell_has_the_figures_of_a_run_and_counts_are_known_by_name(name):
             assert key.rpartition(".")[2] in columns.COUNTS, key
 
 
+def test_a_figure_that_the_first_cell_has_not_is_told_at_once():
+    told = []
+    run.sweep(STUDY, metrics=["p95_ttft_m", "mean_ttft_ms"], processes=1, tell=told.append)
+    assert told == ["metric p95_ttft_m: the first cell has no such figure; did you mean p95_ttft_ms?"]
+
+
 def test_wrong_cells_stop_a_sweep_before_it_begins(tmp_path):
     study = changed(axes={"engine.max_num_seqs": [4, 0, -1]})
     with pytest.raises(InputError) as refused:
