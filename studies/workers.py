@@ -8,7 +8,7 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -84,25 +84,37 @@ def _together(
     executor = _executor(count)
     running: dict[Future[Result], int] = {}
     lost: list[int] = []
-    while running or (waiting and not lost):
-        try:
-            # One ahead for every process, so that none waits for this one.
-            while waiting and not lost and len(running) < 2 * count:
-                with stopping.spared():
-                    future = executor.submit(_there, os.getcwd(), function, items[waiting[0]])
-                running[future] = waiting[0]
-                waiting.popleft()
-        except BrokenProcessPool:
-            if not running:  # it broke before it was asked
-                executor = _executor(count)
-                continue
-        for future in wait(running, return_when=FIRST_COMPLETED).done:
-            place = running.pop(future)
-            if isinstance(future.exception(), BrokenProcessPool):
-                lost.append(place)
-            else:
-                yield place, future.result()
+    try:
+        while running or (waiting and not lost):
+            try:
+                # One ahead for every process, so that none waits for this one.
+                while waiting and not lost and len(running) < 2 * count:
+                    with stopping.spared():
+                        future = executor.submit(_there, os.getcwd(), function, items[waiting[0]])
+                    running[future] = waiting[0]
+                    waiting.popleft()
+            except BrokenProcessPool:
+                if not running:  # it broke before it was asked
+                    executor = _executor(count)
+                    continue
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                place = running.pop(future)
+                if isinstance(future.exception(), BrokenProcessPool):
+                    lost.append(place)
+                else:
+                    yield place, future.result()
+    except BaseException:
+        _handed_on(running)
+        raise
     return sorted(lost)
+
+
+def _handed_on(futures: Iterable[Future[Any]]) -> None:
+    """Waits until all of these are with the processes: a pool that is shut down before forgets them, and its thread then fails for want of
+    them (a KeyError in `add_call_item_to_queue`, joblib 1.6)."""
+    until = time.monotonic() + 1.0
+    while time.monotonic() < until and not all(future.running() or future.done() for future in futures):
+        time.sleep(0.001)
 
 
 def _alone(function: Callable[[Item], Result], item: Item) -> Result | Lost:

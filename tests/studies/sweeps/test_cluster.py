@@ -68,7 +68,7 @@ def test_a_sweep_that_began_here_goes_on_elsewhere(machines, tmp_path):
 def test_rows_of_requests_come_back_too(machines, tmp_path):
     machines.work(1)
     small = STUDY | {"set": ["workload.requests=20"], "axes": {"workload.rate": [5]}, "seeds": 1}
-    for place, options in (("far", {"scheduler": machines.address}), ("here", {"workers": 1})):
+    for place, options in (("far", {"scheduler": machines.address}), ("here", {"processes": 1})):
         run.sweep(small, out=tmp_path / place, detailed=True, **options)
     (far,), (here,) = (list((tmp_path / place / "requests").iterdir()) for place in ("far", "here"))
     assert far.read_bytes() == here.read_bytes()
@@ -123,12 +123,13 @@ def test_a_worker_with_other_packages_is_refused_before_any_cell(machines, monke
 
 
 def test_packages_that_change_figures_must_be_equal_and_patches_of_python_need_not():
-    here = {"servetwin": "0.1.0", "python": "3.11.7", "numpy": "2.1.0"}
+    here = {"servetwin": "0.1.0", "python": "3.11.7", "numpy": "2.1.0", "source": "0123"}
     assert cluster._difference(here, here | {"python": "3.11.9"}) is None
     assert "it has python 3.12, but the sweep was started with 3.11" in str(
         cluster._difference(here, here | {"python": "3.12.1"})
     )
     assert "it has numpy 1.26" in str(cluster._difference(here, here | {"numpy": "1.26"}))
+    assert "its code of servetwin is not that of" in str(cluster._difference(here, here | {"source": "4567"}))
 
 
 def test_the_command_takes_a_scheduler(machines, servetwin, tmp_path):

@@ -77,6 +77,8 @@ def command(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # As in a terminal, whatever these tests were started by: what runs in the background of a shell ignores Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         yield process
