@@ -6,7 +6,7 @@ workload = scenarios.generate(scenario)
 
 from scenarios.errors import InputError
 from scenarios.generate import generate
-from scenarios.load import Override, json_schema, load, loads, names, template
+from scenarios.load import Override, changed, json_schema, load, loads, names, template
 from scenarios.schema import Scenario
 from scenarios.workload import Workload
 
@@ -15,6 +15,7 @@ __all__ = [
     "Override",
     "Scenario",
     "Workload",
+    "changed",
     "generate",
     "json_schema",
     "load",

@@ -146,6 +146,15 @@ def loads(
         raise InputError(f"{source}: {path}: {problem}" if path else f"{source}: {problem}") from None
 
 
+def changed(scenario: Scenario, overrides: Sequence[str | Override], *, trace: str | Path | None = None) -> Scenario:
+    """The same scenario with some values changed, as if its file said so. overrides, trace: as of `load`.
+
+    Raises:
+        InputError: as of `load`; messages call the scenario by its name.
+    """
+    return loads(scenario.to_yaml(), source=scenario.name, overrides=overrides, trace=trace)
+
+
 def _inside(path: str, outer: str) -> bool:
     return path == outer or path.startswith((f"{outer}.", f"{outer}["))
 

@@ -49,7 +49,7 @@ class Load:
             scaled = base * value / self.start
             new = round(value) if self.integer else float(f"{scaled:.10g}") if len(self.values) > 1 else value
             overrides.append(Override(path, new, f"{self.path}: {value:g}"))
-        return scenarios.loads(self.scenario.to_yaml(), source=self.scenario.name, overrides=overrides)
+        return scenarios.changed(self.scenario, overrides)
 
     def said(self, value: float) -> str:
         """A value in words."""

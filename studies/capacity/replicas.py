@@ -207,4 +207,4 @@ def with_value(scenario: Scenario, path: str, value: int) -> Scenario:
         InputError: there is no such path, or it takes no such value.
     """
     override = Override(path, value, f"--fewest {path}: {value}")
-    return scenarios.loads(scenario.to_yaml(), source=scenario.name, overrides=[override])
+    return scenarios.changed(scenario, [override])

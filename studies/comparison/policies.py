@@ -206,7 +206,7 @@ def _of_scenario(
 
     def load(given: Sequence[str | Override]) -> Scenario:
         if isinstance(item, Scenario):
-            return scenarios.loads(item.to_yaml(), source=item.name, overrides=given, trace=trace)
+            return scenarios.changed(item, given, trace=trace)
         return scenarios.load(item, overrides=given, trace=trace)
 
     plain = load(overrides)

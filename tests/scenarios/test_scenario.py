@@ -99,6 +99,19 @@ def test_files_are_looked_for_beside_the_scenario(tmp_path: Path, good: str, mon
     assert scenarios.load("copy.yaml") == scenario
 
 
+def test_a_changed_scenario_is_as_if_its_file_said_so(tmp_path: Path, good: str, build: Build) -> None:
+    (tmp_path / "lengths.txt").write_text("7\n9\n")
+    file = tmp_path / "s.yaml"
+    file.write_text(good.replace("input: 100", "input: {distribution: empirical, file: lengths.txt}"))
+    overrides = ["replicas=3", scenarios.Override("engine.max_num_seqs", 8, "mine")]
+    assert scenarios.changed(scenarios.load(file), overrides) == scenarios.load(file, overrides=overrides)
+    with pytest.raises(scenarios.InputError, match=r"^mine: engine\.max_num_seqs: found 0"):
+        scenarios.changed(build(), [scenarios.Override("engine.max_num_seqs", 0, "mine")])
+    (tmp_path / "t.csv").write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,4,2\n")
+    replayed = scenarios.changed(scenarios.load("azure-conversation"), (), trace=tmp_path / "t.csv")
+    assert replayed == scenarios.load("azure-conversation", trace=tmp_path / "t.csv")
+
+
 def test_model_may_be_a_config_and_is_written_out_whole(tmp_path: Path, good: str) -> None:
     config = {
         "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
