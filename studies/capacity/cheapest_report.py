@@ -67,7 +67,7 @@ def _configuration(judged: Judged, found: Cheapest) -> dict[str, Any]:
 def sentences(found: Cheapest) -> list[str]:
     """The answer, the runner-up, and what was not decided."""
     best, other = found.best, found.runner_up
-    asked = " and ".join(str(objective) for objective in found.objectives)
+    asked = tables.joined([str(objective) for objective in found.objectives])
     if best is None:
         said = [f"No configuration of {len(found.judged):,} is known to keep {asked}."]
         close = [j for j in found.judged if j.attainment is not None and j.headroom < float("inf")]
@@ -113,9 +113,8 @@ def _open(found: Cheapest) -> list[str]:
     ]
     if not cheaper:
         return []
-    names = "; ".join(f"{j.candidate.name} ({_why(j)})" for j in cheaper[:3])
-    more = f"; and {len(cheaper) - 3} more" if len(cheaper) > 3 else ""
-    return [f"Cheaper, but not known to keep them: {names}{more}."]
+    names = tables.few([f"{j.candidate.name} ({_why(j)})" for j in cheaper], 3, "; ")
+    return [f"Cheaper, but not known to keep them: {names}."]
 
 
 def _why(judged: Judged) -> str:

@@ -55,7 +55,7 @@ def bound_by(found: Fewest) -> Binding | None:
 
 def sentences(found: Fewest) -> list[str]:
     """The answer, its neighbours, what an hour costs, and what binds."""
-    asked = " and ".join(str(objective) for objective in found.objectives)
+    asked = tables.joined([str(objective) for objective in found.objectives])
     name = found.path.rpartition(".")[2]
     if found.value is None or found.interval is None:
         return [f"No {name} that was tried keeps {asked}: {found.why}."]

@@ -71,7 +71,7 @@ def sentences(found: Capacity) -> list[str]:
 
 def _answer(found: Capacity) -> str:
     low, high = found.interval
-    asked = _joined([str(o) for o in found.objectives])
+    asked = tables.joined([str(o) for o in found.objectives])
     if low is None:
         return f"No capacity. {found.why[:1].upper()}{found.why[1:]}."
     holds = "holds" if len(found.objectives) == 1 else "all hold" if len(found.objectives) > 2 else "both hold"
@@ -83,10 +83,6 @@ def _answer(found: Capacity) -> str:
     if high is None:
         return f"{text}. {found.why[:1].upper()}{found.why[1:]}."
     return f"{text}; at {found.over.said(high)} no longer: {found.tried[high].why}."
-
-
-def _joined(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def table(found: Capacity) -> Table:
@@ -168,9 +164,7 @@ def page(found: Capacity) -> html.Page:
     loads = html.Section("", "\n".join(sentences(found)[:-1]), cards, [], drawn, _CAPTION)
     there = at_load(found)
     listed = html.Section("Loads", "", (), [table(found), *([] if there is None else [there])])
-    lead = (
-        f"{found.over.scenario.name}: the highest {found.over.path} with {_joined([str(o) for o in found.objectives])}."
-    )
+    lead = f"{found.over.scenario.name}: the highest {found.over.path} with {tables.joined([str(o) for o in found.objectives])}."
     folded = [("Scenario", found.over.scenario.to_yaml())]
     return html.Page(f"Capacity of {found.over.scenario.name}", lead, [loads, listed], folded)
 

@@ -115,7 +115,7 @@ def _standing(standing: Mapping[str, Standing], policy: str) -> str:
     if found.mark == "dominated":
         ordered = sorted(found.by, key=lambda other: standing[other].mark != "on the front")
         whole = f"no: {', '.join(ordered)}"
-        return whole if len(whole) <= NAME else _named(f"no: {written.few(ordered, 1)}")
+        return whole if len(whole) <= NAME else _named(f"no: {tables.few(ordered, 1)}")
     return {"on the front": "yes", "open": "open"}.get(found.mark, DASH)
 
 
@@ -133,7 +133,9 @@ def verdicts(found: Comparison) -> list[str]:
             difference = found.difference(policy, key)
             figure = f"{tables.name(key)} ({size})" if (size := _size(key, difference)) else tables.name(key)
             by_verdict.setdefault(difference.verdict, []).append(figure)
-        parts = [f"{_WORDS.get(word, word)} in {_and(by_verdict[word])}" for word in VERDICTS if word in by_verdict]
+        parts = [
+            f"{_WORDS.get(word, word)} in {tables.joined(by_verdict[word])}" for word in VERDICTS if word in by_verdict
+        ]
         if parts:
             said.append(f"{policy} against {found.baseline}: {'; '.join(parts)}.")
     return said
@@ -148,7 +150,7 @@ def _best(found: Comparison, key: str) -> str:
     order = sorted(figures, key=lambda p: figures[p].estimate, reverse=way == "higher")  # type: ignore[arg-type, return-value]
     first = order[0]
     same = [p for p in order[1:] if found.difference(p, key, first).verdict in ("not distinguishable", "the same")]
-    with_it = f"; as good, as far as anybody can tell: {written.few(same)}" if same else ""
+    with_it = f"; as good, as far as anybody can tell: {tables.few(same)}" if same else ""
     return f"{tables.name(key)} is {'lowest' if way == 'lower' else 'highest'} with {first} ({written.figure(key, figures[first])}){with_it}."
 
 
@@ -157,10 +159,6 @@ def _size(key: str, found: Difference) -> str:
     if found.verdict not in ("better", "worse", "higher", "lower"):
         return ""
     return re.split(r" ± | \(", written.change(key, found))[0].strip()
-
-
-def _and(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def sentences(found: Comparison) -> list[str]:

@@ -167,7 +167,7 @@ class Comparison:
         for name, run in self.runs.items():
             if said := tables.between(run.summary):
                 names.setdefault(said, []).append(name)
-        return [f"{written.few(those, 4)}{said}" for said, those in names.items()]
+        return [f"{tables.few(those, 4)}{said}" for said, those in names.items()]
 
     def _too_few(self, key: str) -> bool:
         """Whether a sample is too small for a figure, under the first seed or under others."""

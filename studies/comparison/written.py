@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from studies.reports.tables import DASH, number
 from studies.statistics.differences import Difference
@@ -21,11 +20,6 @@ def is_share(key: str) -> bool:
     """Whether a figure is a part of something, of which a difference is said in percentage points."""
     name = key.rpartition(".")[2]
     return name in SHARES or name.endswith("_percent")
-
-
-def few(names: Sequence[str], most: int = 2) -> str:
-    """Some names, and how many more there are."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def figure(key: str, found: Interval) -> str:

@@ -63,6 +63,18 @@ def plus_minus(found: Interval | None) -> str:
     return number(found.estimate) + (f" ± {number(half, 2)}" if half else "")
 
 
+def joined(names: Sequence[str]) -> str:
+    """`A, B and C`."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def few(names: Sequence[str], most: int = 2, between: str = ", ") -> str:
+    """Some names, and how many more there are: `A, B and 3 more`; with lines or semicolons between them, `A; B; and 3 more`."""
+    more = len(names) - most
+    last = " " if between == ", " else between
+    return between.join(names[:most]) + (f"{last}and {more:,} more" if more > 0 else "")
+
+
 def milliseconds(value: float | None) -> str:
     """A time in milliseconds for people: in seconds from 1 s on."""
     if value is None:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from scenarios import documents
 from scenarios.errors import InputError
 from studies.provenance import environment
+from studies.reports import tables
 from studies.reports.strict_json import dumps
 from studies.results import check_parent
 from studies.sweeps import columns, study
@@ -96,10 +97,9 @@ class Folder:
         """
         changes = self.changes(asked)
         if changes and not update:
-            more = f"; and {len(changes) - MOST_CHANGES} more" if len(changes) > MOST_CHANGES else ""
             raise InputError(
-                f"--out {self.path}: holds a sweep of another study: {'; '.join(changes[:MOST_CHANGES])}{more}. Give a new folder, "
-                "or --update: cells that are still the same are kept, the others are run, and what the study no longer has "
+                f"--out {self.path}: holds a sweep of another study: {tables.few(changes, MOST_CHANGES, '; ')}. Give a new "
+                "folder, or --update: cells that are still the same are kept, the others are run, and what the study no longer has "
                 "leaves the table"
             )
         if changes:

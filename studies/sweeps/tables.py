@@ -136,7 +136,7 @@ def failures(sweep: Sweep, most: int = 20) -> Table:
             every = len(seeds) == outcome.cells
             at = where(outcome) + ("" if every else f", seed {', '.join(seeds)}")
             reasons.setdefault(text, []).append(at)
-    rows = [(text, "\n".join(_some(at))) for text, at in list(reasons.items())[:most]]
+    rows = [(text, tables.few(at, 3, "\n")) for text, at in list(reasons.items())[:most]]
     more = len(reasons) - most
     note = f"and {more} other reasons: column error of table.parquet" if more > 0 else ""
     return Table(f"{sweep.failed:,} cells failed", ("reason", "at"), rows, note)
@@ -206,11 +206,6 @@ def _notes(chosen: Iterable[Outcome], keys: Sequence[str]) -> list[str]:
             f"{DASH} {', '.join(missing)}: not every seed has one; most often, the sample is too small for a tail"
         )
     return [*notes, *(f"without ±: {why}" for why in refused)]
-
-
-def _some(found: Sequence[str], most: int = 3) -> list[str]:
-    more = len(found) - most
-    return [*found[:most], *([f"and {more:,} more"] if more > 0 else [])]
 
 
 def _name_in_lines(name: str, values: Sequence[str], least: int = 9) -> str:

@@ -33,3 +33,12 @@ def test_a_figure_is_called_by_its_statistic_and_whose_it_is(key: str, label: st
 )
 def test_an_estimate_stands_with_half_of_its_interval(found: Interval | None, text: str) -> None:
     assert tables.plus_minus(found) == text
+
+
+def test_lists_in_words() -> None:
+    assert tables.joined(["a"]) == "a"
+    assert tables.joined(["a", "b", "c"]) == "a, b and c"
+    assert tables.few(["a", "b"]) == "a, b"
+    assert tables.few(["a", "b", "c", "d"]) == "a, b and 2 more"
+    assert tables.few(["a", "b", "c", "d"], 3, "; ") == "a; b; c; and 1 more"
+    assert tables.few(["a", "b", "c"], 1, "\n") == "a\nand 2 more"
