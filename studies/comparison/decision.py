@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from studies.aspects.binding import LIMITS
 from studies.comparison import written
 from studies.comparison.result import Comparison
 from studies.pareto import Standing
-from studies.reports import tables
+from studies.reports import folding, tables
 from studies.reports.tables import DASH, Table
 from studies.statistics.differences import Difference
 from studies.statistics.directions import better
@@ -170,8 +171,11 @@ def shown(found: Comparison, width: int) -> list[Table]:
     """All tables in what `width` characters hold: the decision and the Pareto set with a row a policy, further figures with a column
     a policy, or else a row a policy too."""
     front, compared = pareto(found), found.table()
-    further = [compared] if _width(compared.head, compared.rows) <= width else _folded(turned(compared), width)
-    return [*_folded(decision(found), width), *(_folded(front, width) if front is not None else ()), *further]
+    further = [compared]
+    if folding.width(compared) > width:
+        further = folding.folded(_heads_in_lines(turned(compared)), width)
+    decided = folding.folded(decision(found), width)
+    return [*decided, *(folding.folded(front, width) if front is not None else ()), *further]
 
 
 def turned(table: Table) -> Table:
@@ -181,27 +185,8 @@ def turned(table: Table) -> Table:
     return Table(table.title, tuple(head), named, table.note)
 
 
-def _folded(table: Table, width: int) -> list[Table]:
-    """The columns of a table in as many tables as `width` characters ask for, each with the first column."""
-    first, *columns = zip(tuple(map(_wrapped, table.head)), *table.rows, strict=True)
-    groups: list[list[tuple[str, ...]]] = []
-    for column in columns:
-        if groups and _width(*_table_of(first, [*groups[-1], column])) <= width:
-            groups[-1].append(column)
-        else:
-            groups.append([column])
-    last = len(groups) - 1
-    return [
-        Table("" if k else table.title, *_table_of(first, group), table.note if k == last else "")
-        for k, group in enumerate(groups)
-    ]
-
-
-def _table_of(
-    first: tuple[str, ...], columns: Sequence[tuple[str, ...]]
-) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    head, *rows = zip(first, *columns, strict=True)
-    return tuple(head), [tuple(row) for row in rows]
+def _heads_in_lines(table: Table) -> Table:
+    return replace(table, head=tuple(map(_wrapped, table.head)))
 
 
 def _named(policy: str) -> str:
@@ -210,10 +195,3 @@ def _named(policy: str) -> str:
 
 def _wrapped(head: str) -> str:
     return "\n".join(textwrap.wrap(head, HEAD, break_long_words=False))
-
-
-def _width(head: Sequence[str], rows: Sequence[tuple[str, ...]]) -> int:
-    """Characters that a table takes on the terminal, three of them between two columns."""
-    columns = zip(head, *rows, strict=True)
-    widest = [max((len(line) for cell in column for line in cell.split("\n")), default=0) for column in columns]
-    return sum(widest) + 3 * (len(widest) - 1)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from studies.aspects.binding import LIMITS
-from studies.reports import tables
+from studies.reports import folding, tables
 from studies.reports.tables import DASH, Table
 from studies.statistics import intervals
 from studies.statistics.directions import better
@@ -87,28 +87,12 @@ def folded(table: Table, axes: int, width: int) -> list[Table]:
     """The same in tables that fit `width` characters, each with the columns of the axes."""
     kept = range(max(axes, 1))
     # The terminal would rather break values of the first axis than heads.
-    if _width(table, range(len(table.head))) > width:
+    if folding.width(table) > width:
         table = replace(table, head=tuple(name.replace(" ", "\n") for name in table.head))
-    if _width(table, kept) > width / 2:  # else every part would hold little beside the axes
+    if folding.width(table, kept) > width / 2:  # else every part would hold little beside the axes
         names = [_name_in_lines(table.head[k], [row[k] for row in table.rows]) for k in kept]
         table = replace(table, head=(*names, *table.head[len(kept) :]))
-    groups: list[list[int]] = []
-    for k in range(len(kept), len(table.head)):
-        if groups and _width(table, [*kept, *groups[-1], k]) <= width:
-            groups[-1].append(k)
-        else:
-            groups.append([k])
-    if len(groups) <= 1:
-        return [table]
-    return [
-        Table(
-            table.title if not n else "",
-            tuple(table.head[k] for k in (*kept, *group)),
-            [tuple(row[k] for k in (*kept, *group)) for row in table.rows],
-            table.note if n == len(groups) - 1 else "",
-        )
-        for n, group in enumerate(groups)
-    ]
+    return folding.folded(table, width, len(kept))
 
 
 def best(sweep: Sweep, metrics: Sequence[str] | None = None) -> Table:
@@ -144,8 +128,8 @@ def failures(sweep: Sweep, most: int = 20) -> Table:
 
 def narrow(table: Table, width: int) -> Table:
     """A table whose last column is a list in words, in lines that fit beside the others."""
-    first = min(_width(table, [0]), FIRST)
-    room = width - first - _width(table, range(1, len(table.head) - 1)) - 6
+    first = min(folding.width(table, [0]), FIRST)
+    room = width - first - folding.width(table, range(1, len(table.head) - 1)) - 6
     least = max((len(part) for row in table.rows for part in row[-1].split(", ")), default=0) + 1
     return replace(table, rows=[(*row[:-1], _in_lines(row[-1], ", ", max(room, least))) for row in table.rows])
 
@@ -225,13 +209,6 @@ def _in_lines(text: str, between: str, room: int) -> str:
             lines[-1] += between.rstrip()
             lines.append(part)
     return "\n".join(lines)
-
-
-def _width(table: Table, columns: Sequence[int]) -> int:
-    """Characters that columns take on the terminal, three of them between two."""
-    cells = [[table.head[k], *(row[k] for row in table.rows)] for k in columns]
-    widest = [max(len(line) for cell in column for line in cell.split("\n")) for column in cells]
-    return sum(widest) + 3 * (len(widest) - 1)
 
 
 def axis_values(found: Iterable[Outcome], axis: str) -> list[Any]:
