@@ -17,7 +17,7 @@ from serving.routing import ROUTERS
 from studies import figures
 from studies.reports import run_tables
 from studies.reports.limits import NOT_MODELLED
-from studies.reports.report import CDFS, cards, slo_of
+from studies.reports.report import CDFS, cards
 from studies.results import Run
 from studies.run import simulate
 
@@ -154,7 +154,7 @@ def show(run: Run) -> None:
     columns = st.columns(3)
     for column, (metric, title) in zip(columns, CDFS, strict=True):
         with column:
-            draw(title, figures.latency_cdf(metric, {run.name: run.records}, slo_of(run)), metric)
+            draw(title, figures.latency_cdf(metric, {run.name: run.records}, run.slo), metric)
     draw(
         "Requests and KV memory", figures.load_over_time(run.records, run.info["engine"]["num_gpu_blocks"] - 1), "load"
     )

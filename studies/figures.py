@@ -326,8 +326,6 @@ def as_plotly(figure: Figure) -> PlotlyFigure:
 
 
 def _cdf(metric: str, result: Run | Mapping[str, Run]) -> PlotlyFigure:
-    from studies.reports.report import slo_of
-
     runs = dict(result) if isinstance(result, Mapping) else {result.name: result}
-    slo = slo_of(next(iter(runs.values()))) if runs else None
+    slo = next(iter(runs.values())).slo if runs else None
     return as_plotly(latency_cdf(metric, {name: run.records for name, run in runs.items()}, slo))

@@ -76,7 +76,6 @@ def requests(run: Run) -> pa.Table:
     n, rows = records.first_tries or len(r["status"]), len(r["status"])
     sent = r["status"] >= 0
     usd = run.account.usd if run.account is not None else np.full(rows, np.nan)
-    promised = _slo(run)
     table = _table(
         REQUESTS,
         {
@@ -101,7 +100,7 @@ def requests(run: Run) -> pa.Table:
             "tpot": _or_null(by_request(records, "tpot")),
             "e2e": _or_null(by_request(records, "e2el")),
             "preemptions": _or_null(r["preemptions"], sent),
-            "good": meets(records, promised),
+            "good": meets(records, run.slo),
             "usd": _or_null(usd),
         },
     )
@@ -143,12 +142,6 @@ def to_pandas(table: pa.Table) -> pd.DataFrame:
             "a frame needs pandas, which is not installed: pip install pandas; the Arrow table of the same columns does not"
         ) from None
     return table.to_pandas()
-
-
-def _slo(run: Run) -> Any:
-    from studies.reports.report import slo_of
-
-    return slo_of(run)
 
 
 def _table(texts: Mapping[str, str], columns: Mapping[str, Any]) -> pa.Table:

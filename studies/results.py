@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -17,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from scenarios.errors import InputError, one_message
 from scenarios.workload import Workload
-from serving.metrics import by_request
+from serving.metrics import SLO, by_request
 from serving.records import (
     DRAFT_COLUMNS,
     LATER_REQUEST_COLUMNS,
@@ -95,6 +96,12 @@ class Run:
     @property
     def name(self) -> str:
         return str(self.info.get("name", "run"))
+
+    @property
+    def slo(self) -> SLO:
+        """What every request is promised, in seconds."""
+        stated = self.info.get("slo") or {}
+        return SimpleNamespace(**{name: stated.get(name) for name in ("ttft", "tpot", "e2e")})
 
     @property
     def scenario_yaml(self) -> str:

@@ -168,7 +168,7 @@ class _Stub(DriverBase):  # type: ignore[misc]
         return ty
 
     def get_benchmarker(self) -> Any:
-        raise NotImplementedError("nothing runs on a device that is not there")
+        raise RuntimeError("nothing runs on a device that is not there")
 
 
 @contextmanager

@@ -5,24 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from scenarios.schema import Scenario
 from serving.economics import HOURS_PER_MONTH
-from studies.results import Run
 
 
-def devices(run: Run) -> int:
+def devices(scenario: Scenario) -> int:
     """Devices of all replicas of all pools."""
-    groups = run.info.get("pools") or [run.info]
-    return sum(int(group["replicas"]) * int(group["engine"]["tensor_parallel_size"]) for group in groups)
+    return sum(view.replicas * view.engine.tensor_parallel_size for view in scenario.of_pools())
 
 
-def figures(run: Run) -> dict[str, float | int | None]:
-    """`devices`, `output_throughput_per_gpu` (tok/s) and `usd_per_hour` (of all devices, used or idle); None without a price, or
-    where nothing ran."""
-    return of(run.summary, devices(run))
-
-
-def of(summary: Mapping[str, Any], count: int) -> dict[str, float | int | None]:
-    """`figures` of a summary and a number of devices."""
+def figures(summary: Mapping[str, Any], count: int) -> dict[str, float | int | None]:
+    """`devices`, `output_throughput_per_gpu` (tok/s) and `usd_per_hour` (of all devices, used or idle) of a summary and a number of
+    devices; None without a price, or where nothing ran."""
     throughput, month = summary["output_throughput"], summary.get("usd_per_month")
     return {
         "devices": count,

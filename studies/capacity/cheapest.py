@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from scenarios.errors import InputError, unknown
 from scenarios.objectives import Objective
-from serving.economics import HOURS_PER_MONTH, KEYS
+from serving.economics import KEYS
 from studies.capacity.judging import Judge
 from studies.capacity.space import Candidate, Space, turned_away
 from studies.statistics import intervals
@@ -212,7 +212,7 @@ class Search:
         except InputError as error:
             return Judged(candidate, "refused", why=str(error))
         outcome = {True: "met", False: "not met", None: "not decided"}[found.met]
-        costs = dict(zip(found.seeds, (_cost(row.get, self.found.by) for row in found.rows), strict=True))
+        costs = dict(zip(found.seeds, (row.get(self.found.by) for row in found.rows), strict=True))
         return Judged(candidate, outcome, found, costs)
 
     def _tell(self, what: str) -> None:
@@ -269,14 +269,6 @@ def _check_possible(found: Cheapest) -> None:
     refused = found.of("refused")
     if refused and len(refused) == len(found.judged):
         raise InputError(f"none of {len(refused)} configurations can be; the first: {refused[0].why}")
-
-
-def _cost(figure: Callable[[str], float | None], by: str) -> float | None:
-    if by != PER_HOUR:
-        return figure(by)
-    month = figure("usd_per_month")
-    # What is the same for every seed must not differ in its last digit.
-    return None if month is None else float(f"{month / HOURS_PER_MONTH:.12g}")
 
 
 def pareto(judged: Iterable[Judged], key: str) -> list[Judged]:

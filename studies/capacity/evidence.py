@@ -154,7 +154,7 @@ def _figure(
 ) -> tuple[float | None, float]:
     """An objective's figure of these requests, in order of arrival, and how well they carry it."""
     if objective.metric == "good_request_fraction":
-        good = meets(run.records, run.scenario.slo)[rows] if run.scenario is not None else np.empty(0, dtype=bool)
+        good = meets(run.records, run.slo)[rows]
         if not len(good):
             return None, 0.0
         return float(good.mean()), _carried(good, 100 * max(objective.limit, 1 - objective.limit), steady)

@@ -69,41 +69,45 @@ def compare(
         raise InputError(f"--baseline {baseline}: {unknown('policy', baseline, policies)}")
     chosen = _seeds(found, seeds)
     asked = _checked(metrics, fronts)
-    percentiles = tuple(sorted({*PERCENTILES, *(float(p[1]) for key in asked if (p := _PERCENTILE.search(key)))}))
-    jobs: list[Job] = [
-        (name, scenario.model_copy(update={"seed": seed}), percentiles, k == 0)
-        for k, seed in enumerate(chosen)
-        for name, scenario in policies.items()
-    ]
-    rows: dict[tuple[str, int], Row] = {}
-    runs: dict[str, Run] = {}
-
-    def keep(job: Job, row: Row, run: Run | None) -> None:
-        name, scenario, _, _ = job
-        rows[name, scenario.seed] = row
-        if run is not None:
-            runs[name] = run
-        if progress is not None:
-            progress("simulating", len(rows) / len(jobs))
-
-    if progress is not None:
-        progress("simulating", 0.0)
-    begin = time.perf_counter()
-    keep(jobs[0], *_run(jobs[0]))
-    _check_keys(asked, rows[first, chosen[0]], metrics)
-    small = (time.perf_counter() - begin) * (len(jobs) - 1) < SHORT
-    for place, (row, run) in workers.each(_run, jobs[1:], 1 if small else processes):
-        keep(jobs[1 + place], row, run)
+    rows, runs = _side_by_side(policies, chosen, asked, metrics, processes, progress)
     replications = {
         name: Replications(scenario, chosen, tuple(rows[name, seed] for seed in chosen))
         for name, scenario in policies.items()
     }
-    result = Comparison(
-        {name: runs[name] for name in policies}, replications, baseline or first, (), (), found.question
-    )
+    result = Comparison(runs, replications, baseline or first, (), (), found.question)
     result.metrics = tuple(dict.fromkeys(metrics)) or _decisive(found, replications)
     result.fronts = tuple(fronts) or _fronts(result.metrics, replications)
     return result
+
+
+def _side_by_side(
+    policies: Mapping[str, Scenario],
+    seeds: Sequence[int],
+    asked: Sequence[str],
+    metrics: Sequence[str],
+    processes: int | None,
+    progress: Progress | None,
+) -> tuple[dict[tuple[str, int], Row], dict[str, Run]]:
+    """Figures of every policy and seed, and the runs of the first seed. asked: figures that the first run must have; those of `metrics`
+    were asked for by that name."""
+    percentiles = tuple(sorted({*PERCENTILES, *(float(p[1]) for key in asked if (p := _PERCENTILE.search(key)))}))
+    jobs: list[Job] = [
+        (name, scenario.model_copy(update={"seed": seed}), percentiles, seed == seeds[0])
+        for seed in seeds
+        for name, scenario in policies.items()
+    ]
+    tell = progress or (lambda what, part: None)
+    tell("simulating", 0.0)
+    begin = time.perf_counter()
+    done = {0: _run(jobs[0])}
+    _check_keys(asked, done[0][0], metrics)
+    small = (time.perf_counter() - begin) * (len(jobs) - 1) < SHORT
+    for place, outcome in workers.each(_run, jobs[1:], 1 if small else processes):
+        done[1 + place] = outcome
+        tell("simulating", len(done) / len(jobs))
+    rows = {(name, scenario.seed): done[k][0] for k, (name, scenario, _, _) in enumerate(jobs)}
+    runs = {name: run for k, (name, *_) in enumerate(jobs) if (run := done[k][1]) is not None}
+    return rows, runs
 
 
 def _run(job: Job) -> tuple[Row, Run | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,6 @@ from studies.explaining.run_parts import engines_of, host_copies_of, replica_cos
 from studies.reports.tables import Table, milliseconds, number
 from studies.results import Run
 
-Metric = Literal["ttft", "tpot", "e2el", "queue"]
 METRICS: dict[str, str] = {
     "ttft": "time to first token",
     "tpot": "time per output token",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from serving.metrics import arrays
@@ -71,12 +70,6 @@ def show_table(table: tables.Table, console: Console) -> None:
         console.print(f"[dim]{escape(table.note)}[/]", highlight=False)
 
 
-def slo_of(run: Run) -> Any:
-    """The run's per-request limits, as `serving.metrics.SLO`."""
-    stated = run.info.get("slo") or {}
-    return SimpleNamespace(**{name: stated.get(name) for name in ("ttft", "tpot", "e2e")})
-
-
 def cards(s: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Headline figures of a summary as `(value, label)`, KV capacity first."""
     ms, number = tables.milliseconds, tables.number
@@ -103,7 +96,7 @@ def figures_of(run: Run, label: str = "") -> list[tuple[str, figures.Figure, boo
     engine = run.info.get("engine") or {}
     usable = engine["num_gpu_blocks"] - 1 if engine and not run.info.get("pools") else None
     return [
-        *((title, figures.latency_cdf(metric, runs, slo_of(run)), False) for metric, title in CDFS),
+        *((title, figures.latency_cdf(metric, runs, run.slo), False) for metric, title in CDFS),
         ("Requests and KV memory", figures.load_over_time(run.records, usable), True),
         ("Batches", figures.batch_composition(run.records), True),
     ]
@@ -134,7 +127,7 @@ def comparison_page(
     a, b = predicted.records, measured.records
     runs = {"executed": b, "simulated": a}
     caption = f"Executed, mean of {len(repeats)} repeats" if len(repeats) > 1 else "Executed"
-    overlay = [(name, figures.latency_cdf(metric, runs, slo_of(measured)), False) for metric, name in CDFS]
+    overlay = [(name, figures.latency_cdf(metric, runs, measured.slo), False) for metric, name in CDFS]
     scatter = [(f"{name}, by request", figures.predicted_against_measured(a, b, m), False) for m, name in CDFS]
     return html.Page(
         title,

@@ -52,7 +52,7 @@ def check_warm_up(warm_up: WarmUp) -> None:
 
 def _good(run: Run, from_ns: float) -> float | None:
     """Part of the requests sent from then on that keep every limit; None where nothing is promised."""
-    if run.scenario is None or not is_promised(run.records, run.scenario.slo):
+    if not is_promised(run.records, run.slo):
         return None
     which = last_tries(run.records) & (intended_ns(run.records) >= from_ns)
-    return float(meets(run.records, run.scenario.slo)[which].mean()) if which.any() else None
+    return float(meets(run.records, run.slo)[which].mean()) if which.any() else None

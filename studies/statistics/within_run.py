@@ -40,8 +40,7 @@ def within_run(run: Run, key: str, confidence: float = CONFIDENCE) -> Interval:
 
 
 def _good(run: Run, confidence: float) -> Interval:
-    slo = None if run.scenario is None else run.scenario.slo
-    if slo is None or not is_promised(run.records, slo):
+    if not is_promised(run.records, run.slo):
         return Interval(None, confidence=confidence, refused="no SLO is stated")
     states = [state for state in warm(run.records).values() if state.warm_up.of]
     if refused := next((state.refused for state in states if state.refused), ""):
@@ -50,4 +49,4 @@ def _good(run: Run, confidence: float) -> Interval:
     rows = rows[np.argsort(intended_ns(run.records)[rows], kind="stable")]
     sent = intended_ns(run.records)[rows] / 1e9
     kept = rows[sent >= sent[0] + max((state.cut_s or 0.0 for state in states), default=0.0)]
-    return proportion(meets(run.records, slo)[kept], independent=False, confidence=confidence)
+    return proportion(meets(run.records, run.slo)[kept], independent=False, confidence=confidence)

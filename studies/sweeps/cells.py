@@ -93,9 +93,10 @@ def failed(cell: Cell, why: str) -> Row:
 
 
 def figures(run: Run) -> Row:
-    """Figures of a run by key, those by device among them; of classes and tenants as `by_class.chat.mean_ttft_ms`. What binds
+    """Figures of a simulated run by key, those by device among them; of classes and tenants as `by_class.chat.mean_ttft_ms`. What binds
     stands under `binding.cause`, `binding.busy` and `binding.waiting`; of several pools there is no one cause."""
-    return _told(run.summary, per_device.figures(run), run.info["binding"])
+    assert run.scenario is not None
+    return _told(run.summary, per_device.devices(run.scenario), run.info["binding"])
 
 
 def figures_of(scenario: Scenario) -> Row:
@@ -103,15 +104,13 @@ def figures_of(scenario: Scenario) -> Row:
     if scenario.pools:
         return figures(simulate(scenario))
     summary, records = simulated_figures(scenario)
-    devices = scenario.replicas * scenario.engine.tensor_parallel_size
     bound = binding(records, scenario.engine_config(), None, summary["duration"])
-    return _told(summary, per_device.of(summary, devices), bound)
+    return _told(summary, per_device.devices(scenario), bound)
 
 
-def _told(summary: Mapping[str, Any], by_device: Row, bound: Mapping[str, Any]) -> Row:
-    return (
-        dict(flat(summary)) | by_device | {f"binding.{name}": bound.get(name) for name in ("cause", "busy", "waiting")}
-    )
+def _told(summary: Mapping[str, Any], devices: int, bound: Mapping[str, Any]) -> Row:
+    found = dict(flat(summary)) | per_device.figures(summary, devices)
+    return found | {f"binding.{name}": bound.get(name) for name in ("cause", "busy", "waiting")}
 
 
 def flat(found: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

@@ -140,34 +140,36 @@ def sweep(
     with nullcontext() if folder is None else folder.locked():
         if folder is not None:
             folder.begin(planned.study, update=update)
-        kept = {} if folder is None else _kept(folder, planned, detailed, retry_failed, tell or (lambda _: None))
+        tell = tell or (lambda _: None)
+        kept = {} if folder is None else _kept(folder, planned, detailed, retry_failed, tell)
         jobs = {
             key: Job(cell, key, detailed, scheduler is not None)
             for cell, key in zip(planned.cells, planned.keys, strict=True)
             if key is not None and key not in kept
         }
         rows = dict(kept)
-        failed, looked_at = 0, False
+        failed = 0
         if jobs and progress is not None:
             progress(0, len(jobs), 0)
-        for key, row in _run(list(jobs.values()), folder, processes, scheduler):
+        for done, (key, row) in enumerate(_run(list(jobs.values()), folder, processes, scheduler), 1):
             rows[key] = row
             failed += row["error"] is not None
-            if not looked_at and row["error"] is None and tell is not None:
-                looked_at = True
-                for key in (key for key in metrics or planned.study.metrics if key not in row):
-                    close = nearest(key, row)
-                    tell(
-                        f"metric {key}: the first cell has no such figure"
-                        + (f"; did you mean {close}?" if close else "")
-                    )
+            if row["error"] is None and done - failed == 1:
+                _look_for(metrics or planned.study.metrics, row, tell)
             if progress is not None:
-                progress(len(rows) - len(kept), len(jobs), failed)
+                progress(done, len(jobs), failed)
         ordered = _ordered(planned, rows)
         if folder is not None:
             folder.finish(ordered, planned.study)
     skipped = len(planned.cells) - len(planned.refused) - len(jobs)
     return Sweep(planned.study, tuple(ordered), None if out is None else Path(out), len(jobs), skipped)
+
+
+def _look_for(metrics: Sequence[str], row: Row, tell: Told) -> None:
+    """Tells of figures that a first cell has not: better now than when all have run."""
+    for key in (key for key in metrics if key not in row):
+        close = nearest(key, row)
+        tell(f"metric {key}: the first cell has no such figure" + (f"; did you mean {close}?" if close else ""))
 
 
 def check(planned: Plan, allow_bad: bool) -> None:

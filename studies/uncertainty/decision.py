@@ -242,8 +242,7 @@ def _run(item: Item, pair: tuple[Scenario, Scenario], metric: str, whole: bool =
     for scenario in pair:
         changed, costs = applied(scenario, values, seed)
         summary, records = simulated_figures(changed, costs)
-        devices = sum(view.replicas * view.engine.tensor_parallel_size for view in scenario.of_pools())
-        row = dict(flat(summary)) | per_device.of(summary, devices)
+        row = dict(flat(summary)) | per_device.figures(summary, per_device.devices(scenario))
         found.append(_figure(row, records, metric))
         if whole:
             rows.append(row | {f"refused.{key}": why for key, why in summary["refused"].items()})

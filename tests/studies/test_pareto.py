@@ -71,7 +71,7 @@ def test_figures_by_device_count_every_replica_and_its_devices():
     small = ["workload.requests=20"]
     one = scenarios.load("azure-conversation", overrides=small)
     wide = scenarios.load("azure-conversation", overrides=[*small, "replicas=2", "engine.tensor_parallel_size=2"])
-    a, b = (per_device.figures(simulate(s)) for s in (one, wide))
+    a, b = (per_device.figures(simulate(s).summary, per_device.devices(s)) for s in (one, wide))
     assert (a["devices"], b["devices"]) == (1, 4)
     assert b["usd_per_hour"] == pytest.approx(4 * a["usd_per_hour"])
     assert a["usd_per_hour"] == pytest.approx(one.prices.gpu_hour)

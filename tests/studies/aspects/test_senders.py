@@ -15,7 +15,6 @@ from serving.metrics import by_request, meets
 from studies import results, simulate
 from studies.aspects import senders
 from studies.reports import run_tables, tables
-from studies.reports.report import slo_of
 from studies.results import Run
 
 TEXT = """
@@ -68,7 +67,7 @@ def test_a_saved_run_keeps_classes_their_limits_and_latencies(run: Run, tmp_path
     folder = results.save(run, tmp_path / "out")
     again = results.load(folder)
     assert again.records.class_slo == run.records.class_slo
-    assert (meets(again.records, slo_of(again)) == meets(run.records, slo_of(run))).all()
+    assert (meets(again.records, again.slo) == meets(run.records, run.slo)).all()
     assert again.summary["by_class"] == run.summary["by_class"]
     assert senders.tables_of(again) == senders.tables_of(run)
     written = pq.read_table(folder / "requests.parquet")

@@ -9,7 +9,6 @@ from typing import Any
 import scenarios
 from scenarios.objectives import Objective, parse_objective
 from scenarios.schema import Scenario
-from serving.economics import HOURS_PER_MONTH
 from studies.capacity.space import usd_per_hour
 
 
@@ -53,7 +52,7 @@ class KnowingJudge:
             met = None
         if self.unlucky and scenario.seed > 1000:
             met = False
-        row = {"usd_per_month": usd_per_hour(scenario) * HOURS_PER_MONTH, "p99_ttft_ms": 500 * ratio}
+        row = {"usd_per_hour": usd_per_hour(scenario), "p99_ttft_ms": 500 * ratio}
         return Known(met, ratio, [row | {"usd_per_1m_output_tokens": 1.0 + 0.001 * (s % 7)} for s in seeds], seeds)
 
 

@@ -39,7 +39,7 @@ class Judge:
             },
             growth=nothing,
             lost=nothing,
-            rows=tuple({"usd_per_month": usd_per_hour(scenario) * 730, "p99_ttft_ms": 400 * share} for _ in seeds),
+            rows=tuple({"usd_per_hour": usd_per_hour(scenario), "p99_ttft_ms": 400 * share} for _ in seeds),
             seeds=seeds,
             requests=3000,
             binding=Binding(str(TPOT), "memory bandwidth", "Nobody waits."),
