@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from studies.commands.options import Json, Limit, ScenarioArg, Seed, Set, Trace
+from studies.commands.options import Json, Limit, ScenarioArg, Seed, Set, Trace, Workers
 from studies.reports import terminal
 
 if TYPE_CHECKING:
@@ -43,9 +43,7 @@ def capacity(
         typer.Option(metavar="N", min=50, help="Requests of a run at first; they become more where they must."),
     ] = None,
     seeds: Annotated[int | None, typer.Option(metavar="N", min=5, help="Seeds at most; default 24.")] = None,
-    workers: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Processes; by default one a processor.")
-    ] = None,
+    workers: Workers = None,
     fewest: Annotated[
         str | None,
         typer.Option(

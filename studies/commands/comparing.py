@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from studies.commands.options import Json, Set, Trace
+from studies.commands.options import Json, Set, Trace, Variants, Workers
 from studies.reports import terminal
 
 
@@ -19,12 +19,7 @@ def compare(
             help="Scenarios, by file or name; or a study or an ablation, of which variants are compared.",
         ),
     ],
-    variant: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=PATH=VALUE,...", help="Compare with the scenario changed in this way; may be repeated."
-        ),
-    ] = None,
+    variant: Variants = None,
     trace: Trace = None,
     set_: Set = None,
     seeds: Annotated[
@@ -48,6 +43,7 @@ def compare(
             "per user.",
         ),
     ] = None,
+    workers: Workers = None,
     out: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Write compare.html, compare.json and compare.parquet into this folder."),
@@ -73,7 +69,13 @@ def compare(
         comparison.check_target(out)
     with terminal.progress_bar() as tell:
         found = comparison.compare(
-            gathered, seeds=seeds, metrics=metric or (), baseline=baseline, fronts=fronts, progress=tell
+            gathered,
+            seeds=seeds,
+            metrics=metric or (),
+            baseline=baseline,
+            fronts=fronts,
+            processes=workers,
+            progress=tell,
         )
     if out is not None:
         comparison.write(found, out)

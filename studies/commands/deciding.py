@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from studies.commands.options import Json, Set, Trace, names_of
+from studies.commands.options import Json, Set, Trace, Variants, Workers, names_of
 from studies.reports import terminal
 
 _RANGE = re.compile(r"\s*([^=]+?)\s*=\s*([0-9.eE+-]+?)\s*\.\.\s*([0-9.eE+-]+)\s*")
@@ -38,21 +38,14 @@ def decide(
             help="An input may be so many times what is assumed of it, such as host=0.7..1.3; may be repeated.",
         ),
     ] = None,
-    variant: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--variant", metavar="NAME=PATH=VALUE,...", help="The scenario with these overrides; may be repeated."
-        ),
-    ] = None,
+    variant: Variants = None,
     between: Annotated[
         str | None, typer.Option(metavar="NAME,NAME", help="Only these two, of an ablation or study that has more.")
     ] = None,
     set_: Set = None,
     trace: Trace = None,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of the worlds.")] = 0,
-    workers: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Processes; by default one a processor.")
-    ] = None,
+    workers: Workers = None,
     out: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Write decide.html, decide.json and worlds.parquet into this folder."),

@@ -18,6 +18,16 @@ Seed = Annotated[int | None, typer.Option(metavar="N", help="Instead of the scen
 Out = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Write a result folder with Parquet, JSON and an HTML report.")
 ]
+Workers = Annotated[
+    int | None,
+    typer.Option("--workers", metavar="N", min=1, help="Processes side by side; default: all processors."),
+]
+Variants = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--variant", metavar="NAME=PATH=VALUE,...", help="Also the scenario changed in this way; may be repeated."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Device = Annotated[str, typer.Option(metavar="NAME", help="Device that computes: cpu or cuda.")]
 Clock = Annotated[

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from studies.commands.options import Json, Set
+from studies.commands.options import Json, Set, Workers
 from studies.reports import terminal
 
 if TYPE_CHECKING:
@@ -23,9 +23,7 @@ def question(
     ] = False,
     set_: Set = None,
     every: Annotated[bool, typer.Option("--all", help="Run every shipped one: several minutes.")] = False,
-    processes: Annotated[
-        int | None, typer.Option("--workers", metavar="N", min=1, help="Runs side by side; all processors by default.")
-    ] = None,
+    workers: Workers = None,
     as_json: Json = False,
 ) -> None:
     """Ask a question about serving: the answer with its figures, what it takes for granted, and the runs behind it.
@@ -47,9 +45,7 @@ def question(
     with terminal.progress_bar() as tell:
         for each in chosen:
             done.append(
-                questions.ask(
-                    each, small=small, overrides=set_ or (), processes=1 if small else processes, progress=tell
-                )
+                questions.ask(each, small=small, overrides=set_ or (), processes=1 if small else workers, progress=tell)
             )
     if as_json:
         terminal.print_json([each.to_dict() for each in done] if every else done[0].to_dict())

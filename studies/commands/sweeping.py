@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from studies import stopping
-from studies.commands.options import Json, Set
+from studies.commands.options import Json, Set, Workers
 from studies.reports import terminal
 
 if TYPE_CHECKING:
@@ -31,9 +31,7 @@ def sweep(
             metavar="DIR", help="Folder of the sweep; what it holds already is not run again. Default out/STUDY."
         ),
     ] = None,
-    workers: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Processes side by side; default: all processors.")
-    ] = None,
+    workers: Workers = None,
     scheduler: Annotated[
         str | None,
         typer.Option(metavar="tcp://HOST:PORT", help="Workers of this dask.distributed scheduler, on many machines."),

@@ -24,10 +24,7 @@ from studies.aspects.step_costs import profile_of
 from studies.uncertainty.spreads import ERROR_TO_SD, Between, Bytes, Factor, Share, Spread
 
 KV, ACCEPTANCE, HOST, REQUESTS = "kv-capacity", "acceptance", "host", "requests"
-EFFICIENCIES = {
-    f"{name}-efficiency": f"{name}_efficiency"
-    for name in ("compute", "attention", "memory")
-}  # fmt: skip
+EFFICIENCIES = {f"{name}-efficiency": f"{name}_efficiency" for name in ("compute", "attention", "memory")}
 """Inputs of a roofline that are shares of the sheet, and their fields of it."""
 
 _CALLED = {
@@ -60,24 +57,27 @@ _STEPS = "measure more steps of this workload's shapes: servetwin calibrate"
 
 
 @dataclass(frozen=True)
-class Input:
-    """One uncertain number.
-
-    part: what it is, and what a range is given by. of: the thing that it belongs to. where: the device or machine, by which
-    inputs of a kind are put together. basis: where its spread is stated. measure: what would settle it.
-    """
+class Number:
+    """part: what it is, and what a range is given by. of: the thing that it belongs to. where: the device or machine, by which inputs of
+    a kind are put together."""
 
     part: str
     of: str
     where: str
-    spread: Spread
-    basis: str
-    measure: str = _KERNELS
 
     @property
     def key(self) -> str:
         """What it is told from others by, and what its draws depend on."""
         return f"{self.part} of {self.of}"
+
+
+@dataclass(frozen=True)
+class Input(Number):
+    """One uncertain number. basis: where its spread is stated. measure: what would settle it."""
+
+    spread: Spread
+    basis: str
+    measure: str = _KERNELS
 
     @property
     def group(self) -> str:
@@ -86,18 +86,11 @@ class Input:
 
 
 @dataclass(frozen=True)
-class Unstated:
+class Unstated(Number):
     """A number of which nobody says how far off it may be: it is the same in every world. ranged: whether a range may be given."""
 
-    part: str
-    of: str
-    where: str
     why: str
     ranged: bool = True
-
-    @property
-    def key(self) -> str:
-        return f"{self.part} of {self.of}"
 
 
 @dataclass(frozen=True)
