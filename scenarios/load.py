@@ -7,20 +7,22 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from scenarios import documents, library
-from scenarios.errors import InputError, Location, dotted, nearest, one_message, unknown
+from scenarios.errors import InputError, Location, dotted, one_message
 from scenarios.presets import ALIASES, PRESETS
 from scenarios.schema import Scenario
+from scenarios.shipped import Shipped
 from serving.batching import BATCHINGS
 from serving.capacity import CAPACITIES
 from serving.policies import ORDERS
 from serving.routing import ROUTERS
+
+_SHIPPED = Shipped(library, "scenario")
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class Override:
 
 def names() -> tuple[str, ...]:
     """Names of the shipped scenarios."""
-    return tuple(sorted(f.name[:-5] for f in resources.files(library).iterdir() if f.name.endswith(".yaml")))
+    return _SHIPPED.names()
 
 
 def template(name: str, file: Path | None = None) -> str:
@@ -70,9 +72,7 @@ def template(name: str, file: Path | None = None) -> str:
     Raises:
         InputError: no such name.
     """
-    if name not in names():
-        raise InputError(unknown("scenario", name, names()))
-    text = resources.files(library).joinpath(f"{name}.yaml").read_text(encoding="utf-8")
+    text = _SHIPPED.text(name)
     if file is not None:
         text = text.replace(f"\nname: {name}\n", f"\nname: {json.dumps(file.stem)}\n")
         for command in ("run", "execute", "validate"):
@@ -97,18 +97,8 @@ def load(
     Raises:
         InputError: one message that names the file, the path inside it, what was found and what is allowed.
     """
-    if isinstance(path, str) and path in names() and not Path(path).is_file():
-        return loads(template(path), source=f"{path}.yaml", overrides=overrides, trace=trace, seed=seed)
-    file = Path(path)
-    if file.is_dir():
-        raise InputError(f"{file}: is a folder, but a scenario is a YAML file")
-    if not file.exists() and not file.suffix:
-        close = nearest(str(path), names())
-        hint = f"; did you mean {close!r}?" if close else "."
-        raise InputError(f"{file}: there is no such file or shipped scenario{hint} Shipped: {', '.join(names())}")
-    return loads(
-        documents.read_text(file), source=str(file), base=file.parent, overrides=overrides, trace=trace, seed=seed
-    )
+    text, source, base = _SHIPPED.find(path)
+    return loads(text, source=source, base=base, overrides=overrides, trace=trace, seed=seed)
 
 
 def loads(

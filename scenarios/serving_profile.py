@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,11 +16,14 @@ from pydantic_core import PydanticCustomError
 
 from scenarios import documents, serving_profiles
 from scenarios.engine import Engine
-from scenarios.errors import InputError, check_keys, misplaced, nearest, one_message, unknown
+from scenarios.errors import InputError, check_keys, misplaced, one_message, unknown
 from scenarios.fields import Duration, Section, format_duration
 from scenarios.hardware import HardwareSpec
 from scenarios.models import ModelSpec
 from scenarios.schema import Scenario
+from scenarios.shipped import Shipped
+
+_SHIPPED = Shipped(serving_profiles, "serving profile")
 
 LINEAR = ("concurrency", "input", "output", "plus")
 AT = ("input", "output", "concurrency", "tensor_parallel_size")
@@ -230,7 +232,7 @@ class ServingProfile(Section):
 
 def names() -> tuple[str, ...]:
     """Names of the shipped profiles."""
-    return tuple(sorted(f.name[:-5] for f in resources.files(serving_profiles).iterdir() if f.name.endswith(".yaml")))
+    return _SHIPPED.names()
 
 
 def load(name: str | Path) -> ServingProfile:
@@ -239,15 +241,8 @@ def load(name: str | Path) -> ServingProfile:
     Raises:
         InputError: there is none, or it is wrong: names the file, the path inside it, what was found and what is allowed.
     """
-    if isinstance(name, str) and name in names():
-        text = resources.files(serving_profiles).joinpath(f"{name}.yaml").read_text(encoding="utf-8")
-        return loads(text, source=f"{name}.yaml")
-    file = Path(name)
-    if not file.suffix and not file.exists():
-        close = nearest(str(name), names())
-        hint = f": did you mean {close!r}?" if close else "."
-        raise InputError(f"unknown serving profile {str(name)!r}{hint} Shipped: {', '.join(names())}")
-    return loads(documents.read_text(file), source=str(file))
+    text, source, _ = _SHIPPED.find(name)
+    return loads(text, source=source)
 
 
 def loads(text: str, *, source: str = "serving profile") -> ServingProfile:

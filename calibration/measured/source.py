@@ -5,7 +5,6 @@ Stands beside the data as `measured.yaml`, is given as a file, or comes with the
 
 from __future__ import annotations
 
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +15,9 @@ from scenarios import serving_profile
 from scenarios.documents import mapping, read_text
 from scenarios.errors import InputError, one_message, unknown
 from scenarios.fields import Section
+from scenarios.shipped import Shipped
 
+_SHIPPED = Shipped(sources, "source")
 BESIDE = "measured.yaml"
 
 
@@ -53,10 +54,6 @@ class MeasuredSource(Section):
     not_modelled: Annotated[tuple[str, ...], Field(strict=False)] = ()
 
 
-def shipped_sources() -> list[str]:
-    return sorted(f.name[:-5] for f in resources.files(sources).iterdir() if f.name.endswith(".yaml"))
-
-
 def load_source(named: str | Path | None, folder: Path) -> tuple[str | None, MeasuredSource]:
     """Name and contents of the source that is named, stands beside the data, or is recognised by it; an empty one if none is.
 
@@ -66,7 +63,7 @@ def load_source(named: str | Path | None, folder: Path) -> tuple[str | None, Mea
     Raises:
         InputError: there is none of that name, or it is wrong.
     """
-    names = shipped_sources()
+    names = _SHIPPED.names()
     if named is not None:
         file = Path(named)
         if file.is_file() and set(mapping(read_text(file), str(file))) <= set(MeasuredSource.model_fields):
@@ -88,8 +85,7 @@ def load_source(named: str | Path | None, folder: Path) -> tuple[str | None, Mea
 
 
 def _shipped(name: str) -> MeasuredSource:
-    text = resources.files(sources).joinpath(f"{name}.yaml").read_text(encoding="utf-8")
-    return _parse(text, f"{name}.yaml")
+    return _parse(_SHIPPED.text(name), f"{name}.yaml")
 
 
 def _parse(text: str, where: str) -> MeasuredSource:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,16 +12,20 @@ from pydantic import Field, PlainValidator, PrivateAttr, ValidationError, model_
 
 import scenarios
 from scenarios import documents
-from scenarios.errors import InputError, misplaced, nearest, one_message
+from scenarios.errors import InputError, misplaced, one_message
 from scenarios.fields import Section
 from scenarios.library import questions
 from scenarios.load import Override
 from scenarios.schema import Scenario
+from scenarios.shipped import Shipped
 from studies.expectations import Expectation
 from studies.stated_figures import Shown
-from studies.sweeps.axes import ALIASES, MOST_POINTS, VARIANT, Axes, Overrides, Point, points
+from studies.sweeps.axes import ALIASES, MOST_POINTS, Axes, Overrides, Point, points
+
+_SHIPPED = Shipped(questions, "study")
 
 MOST_SEEDS = 100_000
+_GROUP, _GRID = "axes[0]", "axes[0].grid"
 
 
 def _seeds(found: Any) -> int | tuple[int, ...]:
@@ -85,6 +86,13 @@ class Study(Section):
     @model_validator(mode="before")
     @classmethod
     def _short_axes(cls, data: Any) -> Any:
+        if isinstance(data, Mapping) and "axes" in data and data["axes"] in (None, {}, [], ()):
+            found = "nothing" if data["axes"] is None else data["axes"]
+            raise misplaced(
+                f"found {found}, but an empty grid has no points; name what is varied, such as "
+                "{engine.max_num_seqs: [64, 256]}, or leave axes out",
+                "axes",
+            )
         return _in_full(data)
 
     @model_validator(mode="after")
@@ -215,25 +223,26 @@ class Study(Section):
         data = self.model_dump(mode="json", exclude_unset=True, by_alias=True)
         return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120)
 
-    def hash(self) -> str:
-        """SHA-256 (hex) of `content`."""
-        return hashlib.sha256(json.dumps(self.content(), sort_keys=True).encode()).hexdigest()
+
+def _short(axes: Any) -> str | None:
+    """Where in full axes stand that are written short, as one group or as one grid; None of those written in full."""
+    if not isinstance(axes, Mapping):
+        return None
+    return _GROUP if set(axes) <= set(Axes.model_fields) else _GRID
 
 
 def _in_full(data: Any) -> Any:
     """A study as it was written, with its axes as a list of groups."""
-    if not isinstance(data, Mapping) or "axes" not in data:
+    short = _short(data.get("axes")) if isinstance(data, Mapping) else None
+    if short is None:
         return data
-    axes = data["axes"]
-    if axes is None or axes in ({}, [], ()):
-        raise misplaced(
-            f"found {'nothing' if axes is None else axes}, but an empty grid has no points; name what is varied, such as "
-            "{engine.max_num_seqs: [64, 256]}, or leave axes out",
-            "axes",
-        )
-    if not isinstance(axes, Mapping):
-        return data
-    return dict(data) | {"axes": [dict(axes)] if set(axes) <= set(Axes.model_fields) else [{"grid": dict(axes)}]}
+    return dict(data) | {"axes": [dict(data["axes"]) if short == _GROUP else {"grid": dict(data["axes"])}]}
+
+
+def _as_written(path: str, axes: Any) -> str:
+    """The path of an error in full, as it is in the file."""
+    short = _short(axes)
+    return path if short is None else path.replace(short, "axes", 1).replace(_GROUP, "axes", 1)
 
 
 def _plain(value: Any) -> Any:
@@ -245,7 +254,7 @@ def _plain(value: Any) -> Any:
 
 def names() -> tuple[str, ...]:
     """Names of the shipped studies."""
-    return tuple(sorted(f.name[:-5] for f in resources.files(questions).iterdir() if f.name.endswith(".yaml")))
+    return _SHIPPED.names()
 
 
 def read(name: str | Path) -> Study:
@@ -254,19 +263,9 @@ def read(name: str | Path) -> Study:
     Raises:
         InputError: there is none, or it is wrong.
     """
-    file = Path(name)
-    if str(name) in names() and not file.is_file():
-        text = resources.files(questions).joinpath(f"{name}.yaml").read_text(encoding="utf-8")
-        return parse(text, f"{name}.yaml")
-    if not file.is_file() and not file.suffix:
-        close = nearest(str(name), names())
-        hint = f"; did you mean {close!r}?" if close else "."
-        if str(name) in scenarios.names():
-            raise InputError(
-                f"{name}: is a scenario, and a study is needed: a file with `base: {name}`, axes and seeds"
-            )
-        raise InputError(f"{name}: there is no such file or shipped study{hint} Shipped: {', '.join(names())}")
-    return parse(documents.read_text(file), str(file), file.parent)
+    if str(name) in set(scenarios.names()) - set(names()) and not Path(name).is_file():
+        raise InputError(f"{name}: is a scenario, and a study is needed: a file with `base: {name}`, axes and seeds")
+    return parse(*_SHIPPED.find(name))
 
 
 def parse(text: str, source: str = "study", folder: Path | None = None) -> Study:
@@ -294,23 +293,10 @@ def from_mapping(
     try:
         study = Study.model_validate(data)
     except ValidationError as error:
-        path, problem = one_message(error, _in_full(data) if data.get("axes") else data)
+        path, problem = one_message(error, _in_full(data))
         path = _as_written(path, data.get("axes"))
         raise InputError(f"{source}: {path}: {problem}" if path else f"{source}: {problem}") from None
     study._source, study._folder = source, folder
     if check:
         study.base_scenario()
     return study
-
-
-def _as_written(path: str, axes: Any) -> str:
-    """The path of an error where axes were written short, as one group or as one grid."""
-    if not isinstance(axes, Mapping):
-        return path
-    written = "axes" if set(axes) <= set(Axes.model_fields) else "axes[0].grid"
-    if written == "axes":
-        return path.replace("axes[0]", "axes", 1)
-    return path.replace("axes[0].grid", "axes", 1).replace("axes[0]", "axes", 1)
-
-
-__all__ = ["VARIANT", "Point", "Reduced", "Study", "from_mapping", "names", "parse", "read"]
