@@ -6,9 +6,8 @@ A file holds the question, why the answer is expected, the scenario, its variant
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,18 +18,21 @@ from pydantic import Field, model_validator
 import scenarios
 from scenarios import ablations as shipped
 from scenarios import documents
-from scenarios.errors import InputError, misplaced, nearest, unknown
+from scenarios.errors import InputError, misplaced, unknown
 from scenarios.fields import Section
+from scenarios.load import Override
 from scenarios.schema import Scenario
-from serving.metrics import by_request, meets
-from serving.tries import last_tries
-from studies.expectations import Expectation
+from scenarios.shipped import Shipped
+from serving.metrics import by_request
+from serving.records import Records
+from studies import expectations
+from studies.expectations import Expectation, Outcome
 from studies.reports import tables
-from studies.reports.report import slo_of
 from studies.results import Run
 from studies.run import Progress, execute, simulate
 
-_LATENCY = re.compile(r"(mean|median|p[0-9.]+)_(ttft|tpot|e2el|queue)_ms")
+_SHIPPED = Shipped(shipped, "ablation")
+_PERCENTILE = re.compile(r"p([0-9.]+)_(ttft|tpot|e2el|queue)_ms")
 
 
 class Ablation(Section):
@@ -60,26 +62,34 @@ class Ablation(Section):
                     raise misplaced(unknown("variant", name, self.variants), "expect", i, field)
         return self
 
-    def scenarios(self, source: str, *, small: bool = False) -> dict[str, Scenario]:
-        """Every variant by its name; `small`: as it is executed.
+    def scenarios(
+        self, source: str, *, overrides: Sequence[str] = (), trace: str | Path | None = None, small: bool = False
+    ) -> dict[str, Scenario]:
+        """Every variant by its name.
+
+        source: what messages call the file. overrides, trace: of every variant, before what makes it one. small: as it is executed.
 
         Raises:
             InputError: one of them is wrong; names the file and the variant.
         """
+        given: list[str | Override] = [*overrides]
+        if small:
+            given += [Override.parse(text, f"{source}: execution: {text}") for text in self.execution]
         found = {}
-        for name, overrides in self.variants.items():
-            given = [*(self.execution if small else ()), *overrides]
+        for name, texts in self.variants.items():
+            where = f"{source}: variant {name}"
+            varied = [*given, *(Override.parse(text, f"{where}: {text}") for text in texts)]
             if self.base is not None:
-                found[name] = scenarios.load(self.base, overrides=given)
+                found[name] = scenarios.load(self.base, overrides=varied, trace=trace)
             else:
-                text = yaml.safe_dump(dict(self.scenario or {}), sort_keys=False)
-                found[name] = scenarios.loads(text, source=f"{source}: variant {name}", overrides=given)
+                whole = yaml.safe_dump(dict(self.scenario or {}), sort_keys=False)
+                found[name] = scenarios.loads(whole, source=where, overrides=varied, trace=trace)
         return found
 
 
 def names() -> tuple[str, ...]:
     """Names of the shipped ablations."""
-    return tuple(sorted(f.name[:-5] for f in resources.files(shipped).iterdir() if f.name.endswith(".yaml")))
+    return _SHIPPED.names()
 
 
 def read(name: str | Path) -> Ablation:
@@ -88,32 +98,23 @@ def read(name: str | Path) -> Ablation:
     Raises:
         InputError: there is none, or it is wrong.
     """
-    file = Path(name)
-    if str(name) in names() and not file.is_file():
-        text, source = resources.files(shipped).joinpath(f"{name}.yaml").read_text(encoding="utf-8"), f"{name}.yaml"
-    elif not file.is_file() and not file.suffix:
-        close = nearest(str(name), names())
-        hint = f"; did you mean {close!r}?" if close else "."
-        raise InputError(f"{name}: there is no such file or shipped ablation{hint} Shipped: {', '.join(names())}")
-    else:
-        text, source = documents.read_text(file), str(file)
+    text, source, _ = _SHIPPED.find(name)
     return documents.validated(Ablation, text, source)
 
 
 @dataclass
 class Ablated:
-    """An ablation that was run: its runs by variant, and of every expectation both figures and whether it holds (None where a
-    figure is missing)."""
+    """An ablation that was run: its runs by variant, and what came of every expectation."""
 
     name: str
     ablation: Ablation
     runs: dict[str, Run]
-    outcome: list[tuple[Expectation, float | None, float | None, bool | None]]
+    outcome: list[Outcome]
 
     @property
     def holds(self) -> bool:
         """Whether every expectation does."""
-        return all(found for *_, found in self.outcome)
+        return all(found.holds for found in self.outcome)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -122,19 +123,19 @@ class Ablated:
             "because": self.ablation.because,
             "holds": self.holds,
             "expectations": [
-                {"expected": str(expected), str(expected.first): first, str(expected.than): second, "holds": found}
-                for expected, first, second, found in self.outcome
+                {
+                    "expected": str(found.expected),
+                    str(found.expected.first): found.first,
+                    str(found.expected.than): found.than,
+                    "holds": found.holds,
+                }
+                for found in self.outcome
             ],
         }
 
     def table(self) -> tables.Table:
         """A row an expectation."""
-        words = {True: "yes", False: "NO", None: "not measured"}
-        rows = [
-            (str(expected), tables.number(first), tables.number(second), words[found])
-            for expected, first, second, found in self.outcome
-        ]
-        return tables.Table(self.ablation.question, ("expected", "is", "against", "holds"), rows, self.ablation.because)
+        return expectations.table(self.ablation.question, self.outcome, self.ablation.because)
 
 
 def run(name: str | Path, *, device: str | None = None, progress: Progress | None = None) -> Ablated:
@@ -154,39 +155,36 @@ def run(name: str | Path, *, device: str | None = None, progress: Progress | Non
         runs[variant] = simulate(scenario) if device is None else execute(scenario, device=device)
     outcome = []
     for i, expected in enumerate(ablation.expect):
-        first, second = (
-            figure(runs[str(v)], expected, f"{name}: expect[{i}]") for v in (expected.first, expected.than)
-        )
-        missing = first is None or second is None
-        outcome.append((expected, first, second, None if missing else expected.holds(first, second)))  # type: ignore[arg-type]
+        first, than = (figure(runs[str(v)], expected, f"{name}: expect[{i}]") for v in (expected.first, expected.than))
+        outcome.append(Outcome(expected, first, than))
     return Ablated(str(name), ablation, runs, outcome)
 
 
 def figure(run: Run, expected: Expectation, where: str = "expect") -> float | None:
-    """The figure that an expectation is about; None where the run has none. Of a class, percentiles are not refused.
+    """The figure that an expectation is about; None where the run has none.
+
+    Of a class percentiles are not refused: an expectation is about these very requests, not about the load that they are a sample of.
 
     Raises:
         InputError: no such metric or class.
     """
-    key, records = expected.metric, run.records
-    if expected.of_class is None:
-        if key not in run.summary:
-            raise InputError(f"{where}.metric: {unknown('metric', key, run.summary)}")
-        value = run.summary[key]
-        return None if value is None else float(value)
-    if records.service_class is None or expected.of_class not in records.classes:
-        raise InputError(f"{where}.of_class: {unknown('class', expected.of_class, records.classes)}")
-    mine = records.service_class == records.classes.index(expected.of_class)
-    if key == "good_request_fraction":
-        sent = mine & last_tries(records)
-        return float(meets(records, slo_of(run))[sent].mean()) if sent.any() else None
-    found = _LATENCY.fullmatch(key)
-    if found is None:
-        raise InputError(f"{where}.metric: found {key}; of a class, latencies and good_request_fraction are known")
-    values = by_request(records, found[2])[mine]
+    summary, key = run.summary, expected.metric
+    if expected.of_class is not None:
+        classes = summary.get("by_class", {})
+        if expected.of_class not in classes:
+            raise InputError(f"{where}.of_class: {unknown('class', expected.of_class, classes)}")
+        summary = classes[expected.of_class]
+        if percentile := _PERCENTILE.fullmatch(key):
+            return _percentile(run.records, expected.of_class, percentile[2], float(percentile[1]))
+    known = [name for name, value in summary.items() if value is None or isinstance(value, int | float)]
+    if key not in known:
+        raise InputError(f"{where}.metric: {unknown('metric', key, known)}")
+    value = summary[key]
+    return None if value is None else float(value)
+
+
+def _percentile(records: Records, service_class: str, latency: str, percent: float) -> float | None:
+    """Of a latency of a class's requests, in milliseconds."""
+    values = by_request(records, latency)[records.service_class == records.classes.index(service_class)]
     values = values[~np.isnan(values)] * 1e3
-    if not len(values):
-        return None
-    if found[1] == "mean":
-        return float(values.mean())
-    return float(np.percentile(values, 50.0 if found[1] == "median" else float(found[1][1:])))
+    return float(np.percentile(values, percent)) if len(values) else None

@@ -2,29 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
 from scenarios.errors import misplaced
 from scenarios.fields import Section
+from studies.reports import tables
 
 Case = str | Mapping[str, Any]
 """A variant by its name, or points of a study by values of their axes."""
 
 
-class Expectation(Section):
-    """One figure of one case against that of another.
+class Figure(Section):
+    """One figure of a run.
 
     Args:
-        metric: a key of the summary. of_class: only requests of that service class (latencies and `good_request_fraction`).
-        lower, higher, alike: the case whose figure is lower than, higher than or about that of `than`. by: at least so many
-            times; of what is alike, at most.
+        metric: a key of the summary. of_class: only requests of that service class.
     """
 
     metric: str
     of_class: str | None = None
+
+    @property
+    def key(self) -> str:
+        """Of a row's figure, within its class where there is one."""
+        return self.metric if self.of_class is None else f"by_class.{self.of_class}.{self.metric}"
+
+    @property
+    def called(self) -> str:
+        """In words."""
+        return self.metric if self.of_class is None else f"{self.metric} of {self.of_class}"
+
+
+class Expectation(Figure):
+    """One figure of one case against that of another.
+
+    Args:
+        lower, higher, alike: the case whose figure is lower than, higher than or about that of `than`. by: at least so many
+            times; of what is alike, at most.
+    """
+
     lower: Case | None = None
     higher: Case | None = None
     alike: Case | None = None
@@ -50,11 +70,6 @@ class Expectation(Section):
         found: Case = getattr(self, self.direction)
         return found
 
-    @property
-    def key(self) -> str:
-        """Key of the figure, within its class where there is one."""
-        return self.metric if self.of_class is None else f"by_class.{self.of_class}.{self.metric}"
-
     def holds(self, first: float, second: float) -> bool:
         """Whether two figures, of `first` and of `than`, are as expected."""
         if self.alike is not None:
@@ -63,12 +78,35 @@ class Expectation(Section):
         return low < high and low * self.by <= high
 
     def __str__(self) -> str:
-        of = f" of {self.of_class}" if self.of_class else ""
         first, than = said(self.first), said(self.than)
         if self.alike is not None:
-            return f"{self.metric}{of}: {first} as {than}, within {self.by:g} times"
+            return f"{self.called}: {first} as {than}, within {self.by:g} times"
         by = f", at least {self.by:g} times" if self.by > 1 else ""
-        return f"{self.metric}{of}: {first} {self.direction} than {than}{by}"
+        return f"{self.called}: {first} {self.direction} than {than}{by}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of an expectation: the figures of its two cases, None where one is missing."""
+
+    expected: Expectation
+    first: float | None
+    than: float | None
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether it does; None where a figure is missing."""
+        return None if self.first is None or self.than is None else self.expected.holds(self.first, self.than)
+
+
+def table(title: str, outcomes: Sequence[Outcome], note: str = "") -> tables.Table:
+    """A row an expectation."""
+    words = {True: "yes", False: "NO", None: "not measured"}
+    rows = [
+        (str(found.expected), tables.number(found.first), tables.number(found.than), words[found.holds])
+        for found in outcomes
+    ]
+    return tables.Table(title, ("expected", "is", "against", "holds"), rows, note)
 
 
 def said(case: Case) -> str:

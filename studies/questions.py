@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from scenarios.errors import InputError, unknown
-from studies import workers
-from studies.expectations import Case, Expectation
+from studies import expectations, workers
+from studies.expectations import Case, Outcome
 from studies.reports import tables
 from studies.run import Progress
 from studies.stated_figures import Shown
@@ -55,20 +55,20 @@ TOPICS: Mapping[str, tuple[str, ...]] = {
 class Answered:
     """A study whose cells were run.
 
-    outcome: of every expectation both figures (means over points and seeds) and whether it holds; None where a figure is missing.
+    outcome: of every expectation, of means over points and seeds.
     figures: of everything that the answer states what this run gives, in the unit that is written, with its interval over seeds,
     and whether that is what is written; empty in small.
     """
 
     study: Study
     rows: list[Row]
-    outcome: list[tuple[Expectation, float | None, float | None, bool | None]]
+    outcome: list[Outcome]
     figures: list[tuple[Shown, Interval, bool]]
 
     @property
     def holds(self) -> bool:
         """Whether every expectation does."""
-        return all(found for *_, found in self.outcome)
+        return all(found.holds for found in self.outcome)
 
     @property
     def says_what_is(self) -> bool:
@@ -84,8 +84,8 @@ class Answered:
             "on_hardware": self.study.on_hardware,
             "holds": self.holds,
             "expectations": [
-                {"expected": str(expected), "is": first, "against": second, "holds": found}
-                for expected, first, second, found in self.outcome
+                {"expected": str(found.expected), "is": found.first, "against": found.than, "holds": found.holds}
+                for found in self.outcome
             ],
             "figures": [
                 {"figure": str(shown), "answer": shown.say, "same": same} | interval.to_dict()
@@ -96,12 +96,7 @@ class Answered:
 
     def tables(self) -> list[tables.Table]:
         """A row an expectation; a row a figure of the answer."""
-        words = {True: "yes", False: "NO", None: "not measured"}
-        expected = [
-            (str(expected), tables.number(first), tables.number(second), words[found])
-            for expected, first, second, found in self.outcome
-        ]
-        found = [tables.Table("Does it hold?", ("expected", "is", "against", "holds"), expected)]
+        found = [expectations.table("Does it hold?", self.outcome)]
         if self.figures:
             rows = [
                 (str(shown), shown.say, tables.number(i.estimate), _ends(i), "" if same else "differs")
@@ -171,9 +166,8 @@ def answered(study: Study, rows: list[Row], *, figures: bool = True) -> Answered
     outcome = []
     for i, expected in enumerate(study.expect):
         where = f"{study.source}: expect[{i}]"
-        first, second = (_mean(_values(rows, case, expected.key, where)) for case in (expected.first, expected.than))
-        missing = first is None or second is None
-        outcome.append((expected, first, second, None if missing else expected.holds(first, second)))  # type: ignore[arg-type]
+        first, than = (_mean(_values(rows, case, expected.key, where)) for case in (expected.first, expected.than))
+        outcome.append(Outcome(expected, first, than))
     shown = []
     for i, figure in enumerate(study.shown if figures else ()):
         interval = _interval(rows, figure, f"{study.source}: shown[{i}]")

@@ -10,25 +10,22 @@ from typing import Any
 from pydantic import model_validator
 
 from scenarios.errors import misplaced
-from scenarios.fields import Section
-from studies.expectations import said
+from studies.expectations import Figure, said
 
 _STATED = re.compile(r"\$?(-?[0-9][0-9,]*(?:\.[0-9]+)?)(?: ± ([0-9][0-9,]*(?:\.[0-9]+)?))?(?: (\S.*))?")
 _SCALES = {"thousand": 1e-3, "million": 1e-6}
 
 
-class Shown(Section):
+class Shown(Figure):
     """One figure of an answer.
 
     Args:
         say: as the answer writes it: `21.4 ms`, `1.2 s`, `97 %`, `$0.42`, `1.3 million`, `21.4 ± 0.3 ms` (± half of the 95 %
             interval over seeds). Beside `against`: `3.1 times`, or `31 %` more or less.
-        metric, of_class: as of an expectation. of: the points it is the mean of. against: what it is compared with.
+        of: the points it is the mean of. against: what it is compared with.
     """
 
     say: str
-    metric: str
-    of_class: str | None = None
     of: Mapping[str, Any]
     against: Mapping[str, Any] | None = None
 
@@ -46,11 +43,6 @@ class Shown(Section):
         found = _STATED.fullmatch(self.say)
         assert found is not None
         return found[1].replace(",", ""), found[2] and found[2].replace(",", ""), found[3] or ""
-
-    @property
-    def key(self) -> str:
-        """Of a row's figure."""
-        return self.metric if self.of_class is None else f"by_class.{self.of_class}.{self.metric}"
 
     def in_its_unit(self, value: float) -> float:
         """A figure of a row, or how many times as large one is as another, in the unit that is written."""
@@ -72,9 +64,8 @@ class Shown(Section):
         return stated_half is None or (half is not None and _rounds_to(half, stated_half))
 
     def __str__(self) -> str:
-        of = f" of {self.of_class}" if self.of_class else ""
         against = f", against {said(self.against)}" if self.against is not None else ""
-        return f"{self.metric}{of}: {said(self.of)}{against}"
+        return f"{self.called}: {said(self.of)}{against}"
 
 
 def _rounds_to(value: float, written: str) -> bool:

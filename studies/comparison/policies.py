@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 import scenarios
 from scenarios import documents
 from scenarios.errors import InputError, nearest
@@ -220,16 +218,7 @@ def _of_scenario(
 
 
 def _of_ablation(item: Ablation, source: str, overrides: Sequence[str], trace: str | Path | None) -> Policies:
-    found = {}
-    for name, texts in item.variants.items():
-        where = f"{source}: variant {name}"
-        varied = [Override.parse(text, f"{where}: {text}") for text in texts]
-        given: list[str | Override] = [*overrides, *varied]
-        if item.base is not None:
-            found[name] = scenarios.load(item.base, overrides=given, trace=trace)
-        else:
-            text = yaml.safe_dump(dict(item.scenario or {}), sort_keys=False)
-            found[name] = scenarios.loads(text, source=where, overrides=given, trace=trace)
+    found = item.scenarios(source, overrides=overrides, trace=trace)
     return Policies(found, (), _expected(item.expect), item.question or source)
 
 

@@ -66,9 +66,10 @@ def figure(metric: str) -> tuple[str, Format]:
 def row(found: ablations.Ablated) -> str:
     """The line of an ablation: its question, and every figure that something is expected of."""
     figures: dict[tuple[str, str | None], dict[str, float]] = {}
-    for expected, first, second, _ in found.outcome:
+    for outcome in found.outcome:
+        expected = outcome.expected
         named = figures.setdefault((expected.metric, expected.of_class), {})
-        for variant, value in ((expected.first, first), (expected.than, second)):
+        for variant, value in ((expected.first, outcome.first), (expected.than, outcome.than)):
             assert value is not None
             named[variant] = value
     parts = []

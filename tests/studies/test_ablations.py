@@ -60,12 +60,27 @@ def test_figures_are_alike_within_a_factor(tmp_path: Path, by: float, holds: boo
         (("lower: b", "alike: b"), "expect[0].by: is missing; say how many times apart is still alike"),
         (("workload.requests=20", "workload.requets=20"), "workload.requets"),
         (("metric: completed,", "metric: mean_ttft_ms, of_class: gold,"), "unknown class 'gold'"),
+        (
+            ("workload.requests=20", "workload.requests=0"),
+            "mine.yaml: variant b: workload.requests=0: workload.requests: found 0",
+        ),
     ],
 )
 def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, change: tuple[str, str], message: str) -> None:
     with pytest.raises(InputError) as refused:
         ablations.run(write(tmp_path, TEXT.replace(*change)))
     assert message in str(refused.value)
+
+
+def test_any_figure_of_a_class_may_be_expected_and_its_percentiles_are_not_refused(tmp_path: Path) -> None:
+    gold = "'workload.classes=[{name: gold}]'"
+    text = TEXT.replace("a: []", f"a: [{gold}]").replace("workload.requests=20", f"workload.requests=20, {gold}")
+    for metric in ("completed", "p99_ttft_ms"):
+        found = ablations.run(write(tmp_path, text.replace("metric: completed", f"metric: {metric}, of_class: gold")))
+        assert found.holds, found.to_dict()
+    assert found.runs["b"].summary["by_class"]["gold"]["p99_ttft_ms"] is None
+    with pytest.raises(InputError, match=r"expect\[0\]\.metric: unknown metric 'mean_itl_ms'.* Allowed: submitted"):
+        ablations.run(write(tmp_path, text.replace("metric: completed", "metric: mean_itl_ms, of_class: gold")))
 
 
 def test_a_name_that_is_not_shipped_is_answered_with_the_nearest() -> None:
