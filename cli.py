@@ -51,6 +51,7 @@ with stopping.quietly():
         Set,
         Speedup,
         Trace,
+        spread,
     )
     from studies.reports import terminal
 
@@ -364,8 +365,6 @@ def _finish(done: Run, folder: Path | None, as_json: bool, detailed: bool) -> No
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Entry point: the exit code is 0, 1 (something compared is different), 2 (bad input), 130 (interrupted) or 143
     (told to end)."""
-    from studies.commands.bench_options import spread
-
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # names may hold what no terminal can show

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import cli
-from studies.commands.bench_options import spread
+from studies.commands.options import spread
 from studies.reports import terminal
 
 SMALL = ["--set", "workload.requests=30"]
@@ -279,6 +279,18 @@ def test_executing_without_torch_names_the_extra(servetwin, monkeypatch):
     code, _, err = servetwin("execute", "demo")
     assert code == 2
     assert "servetwin[gpu]" in err
+
+
+def test_help_imports_nothing_that_computes():
+    text = (
+        "import sys, cli\n"
+        "try: cli.main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "found = {'numpy', 'pydantic', 'yaml', 'scenarios'} & set(sys.modules)\n"
+        "sys.exit(str(found) if found else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", text], cwd=Path(cli.__file__).parent, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_simulating_imports_neither_torch_nor_what_reports_need():

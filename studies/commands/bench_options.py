@@ -115,16 +115,3 @@ def replays(document: Mapping[str, Any]) -> bool:
     workload = document.get("workload")
     trace = workload.get("trace") if isinstance(workload, Mapping) else None
     return isinstance(trace, Mapping) and trace.get("path") is not None
-
-
-def spread(arguments: Sequence[str]) -> list[str]:
-    """Repeats `--goodput` before each of several values, which vLLM's command line takes in a row."""
-    out: list[str] = []
-    inside = False
-    for argument in arguments:
-        if inside and re.fullmatch(r"(ttft|tpot|e2el):[^:]+", argument) and out[-1] != "--goodput":
-            out.append("--goodput")
-        elif argument.startswith("-"):
-            inside = argument == "--goodput"
-        out.append(argument)
-    return out

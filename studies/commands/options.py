@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -63,3 +65,16 @@ def names_of(listed: str) -> list[str]:
     """Names of a comma-separated option, each once; none for an empty text or `none`."""
     names = [name.strip() for name in listed.split(",")]
     return [] if listed.strip() in ("", "none") else list(dict.fromkeys(names))
+
+
+def spread(arguments: Sequence[str]) -> list[str]:
+    """Repeats `--goodput` before each of several values, which vLLM's command line takes in a row."""
+    out: list[str] = []
+    inside = False
+    for argument in arguments:
+        if inside and re.fullmatch(r"(ttft|tpot|e2el):[^:]+", argument) and out[-1] != "--goodput":
+            out.append("--goodput")
+        elif argument.startswith("-"):
+            inside = argument == "--goodput"
+        out.append(argument)
+    return out

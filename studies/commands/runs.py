@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from studies.reports import terminal
-from studies.results import Run
+
+if TYPE_CHECKING:
+    from studies.results import Run
 
 RunArg = Annotated[
     str, typer.Argument(metavar="RUN", help="The result folder of a run; or a scenario, which is then simulated.")
