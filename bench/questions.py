@@ -7,6 +7,7 @@ import sys
 import time
 
 from studies import questions
+from studies.reports import written
 
 
 def main(names: list[str]) -> int:
@@ -23,8 +24,7 @@ def main(names: list[str]) -> int:
         for shown, interval, same in found.figures:
             if not same:
                 wrong += 1
-                half = "" if interval.half_width is None else f" ± {interval.half_width:.3g}"
-                print(f"  stated {shown.say}, found {interval.estimate:.4g}{half}: {shown}")
+                print(f"  stated {shown.say}, found {written.plus_minus(interval)}: {shown}")
     return 1 if wrong else 0
 
 

@@ -9,7 +9,7 @@ from scenarios.objectives import parse_objective
 from studies.capacity.attainment import Attainment, beyond
 from studies.capacity.cheapest import PER_HOUR, Cheapest, Judged, pareto
 from studies.capacity.cheapest_figure import figure, tail, tail_label, unit
-from studies.reports import html, tables
+from studies.reports import html, tables, written
 from studies.reports.strict_json import dumps
 from studies.reports.tables import Table, number, percent
 from studies.sweeps.axes import short_names
@@ -167,7 +167,7 @@ def found_tables(found: Cheapest, shown: int | None = SHOWN) -> list[Table]:
                 number(j.candidate.usd_per_hour),
                 *([] if by_hour else [number(None if j.usd == float("inf") else j.usd)]),
                 of_limit(j.headroom),
-                tables.plus_minus(j.interval(key, found.confidence)),
+                written.plus_minus(j.interval(key, found.confidence)),
                 _SAID.get(j.outcome, j.outcome),
             )
         )

@@ -10,7 +10,7 @@ from studies import figures
 from studies.capacity.attainment import Binding
 from studies.capacity.cheapest_report import nearest, of_limit
 from studies.capacity.replicas import Fewest
-from studies.reports import html, tables
+from studies.reports import html, tables, written
 from studies.reports.strict_json import dumps
 from studies.reports.tables import Table, number
 
@@ -92,11 +92,11 @@ def table(found: Fewest) -> Table:
     )
     rows = []
     for value, tried in sorted(found.tried.items()):
-        cells = [tables.plus_minus(tried.intervals.get(str(o))) for o in found.objectives]
+        cells = [written.figure(o.key, tried.intervals.get(str(o))) for o in found.objectives]
         price = number(found.usd[value]) if found.usd[value] else tables.DASH
         rows.append((str(value), *cells, price, number(len(tried.seeds)), _VERDICTS[tried.met]))
     limits = "; ".join(str(o) for o in found.objectives)
-    return Table("Tried", head, rows, f"± half of the interval; limits: {limits}")
+    return Table("Tried", head, rows, f"± half of the interval, or its ends; limits: {limits}")
 
 
 def figure(found: Fewest) -> figures.Figure:

@@ -12,7 +12,7 @@ from studies.capacity.attainment import Attainment
 from studies.capacity.evidence import CURVES
 from studies.capacity.search import Capacity
 from studies.figures import LATENCY_AXES
-from studies.reports import html, tables
+from studies.reports import html, tables, written
 from studies.reports.strict_json import dumps
 from studies.reports.tables import Table, number, percent
 from studies.statistics.intervals import Interval
@@ -97,13 +97,13 @@ def table(found: Capacity) -> Table:
     )
     rows = []
     for x, tried in sorted(found.tried.items()):
-        cells = [tables.plus_minus(tried.intervals[str(o)]) for o in found.objectives]
+        cells = [written.figure(o.key, tried.intervals[str(o)]) for o in found.objectives]
         value = f"{x:,.0f}" if found.over.integer else f"{x:,.4g}"
         more = (percent(tried.growth.estimate), number(len(tried.seeds)), number(tried.requests), VERDICTS[tried.met])
         rows.append((value, *cells, *more))
     limits = ", ".join(str(o) for o in found.objectives)
     note = (
-        f"Limits: {limits}. Of the steady part of all runs, with half of the interval over seeds; piles up: the part of what "
+        f"Limits: {limits}. Of the steady part of all runs, ± half of the interval over seeds, or its ends; piles up: the part of what "
         "arrives that the backlog grows by."
     )
     return Table("Loads", head, rows, note)
@@ -116,7 +116,7 @@ def at_load(found: Capacity) -> Table | None:
         return None
     tried = found.tried[low]
     rows = [
-        (tables.label(key), tables.plus_minus(span))
+        (tables.label(key), written.figure(key, span))
         for key in AT_LOAD
         if (span := _figure(tried, key)).estimate is not None and not _odd(span)
     ]

@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from studies.aspects.binding import LIMITS
-from studies.comparison import written
 from studies.comparison.result import Comparison
 from studies.pareto import Standing
-from studies.reports import folding, tables
+from studies.reports import folding, tables, written
 from studies.reports.tables import DASH, Table
 from studies.statistics.differences import Difference
 from studies.statistics.directions import better

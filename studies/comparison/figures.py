@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from studies.comparison import written
 from studies.comparison.result import Comparison
 from studies.figures import BLUE, GREEN, INK, ORANGE, RED, Figure, axis, layout
 from studies.pareto import Mark
-from studies.reports import tables
+from studies.reports import tables, written
 from studies.reports.tables import DASH
 from studies.statistics.directions import better
 

@@ -8,10 +8,9 @@ from typing import Any
 
 from studies import pareto
 from studies.aspects import extrapolation, step_costs
-from studies.comparison import written
 from studies.pareto import Standing
 from studies.replications import Replications
-from studies.reports import tables
+from studies.reports import tables, written
 from studies.reports.tables import Table
 from studies.results import Run
 from studies.statistics.differences import Difference

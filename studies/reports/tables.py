@@ -5,12 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from studies.statistics.intervals import Interval
 
 DASH = "–"
 NAMES = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2el": "E2E", "queue": "queue time"}
@@ -53,14 +50,6 @@ def number(value: float | int | None, digits: int = 3) -> str:
         return f"{value:,.0f}"
     text = f"{value:.{digits}g}"
     return text if "e" not in text else f"{value:.2e}"
-
-
-def plus_minus(found: Interval | None) -> str:
-    """A mean and half of its interval: `127 ± 6`; without an interval, or with one of no width, the mean alone; a dash for none."""
-    if found is None or found.estimate is None:
-        return DASH
-    half = found.half_width
-    return number(found.estimate) + (f" ± {number(half, 2)}" if half else "")
 
 
 def joined(names: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from studies.reports.tables import DASH
+from studies.reports import written
 from studies.statistics import intervals
 from studies.statistics.directions import Better
 from studies.statistics.intervals import CONFIDENCE, FEWEST, Interval
@@ -65,7 +65,7 @@ class Difference:
         """`-12 % ± 3 %`, or `no difference seen`; a dash where nothing is known."""
         if self.verdict in ("the same", "not distinguishable"):
             return "no difference" if self.verdict == "the same" else "no difference seen"
-        return percent(self.relative, signed=True)
+        return written.part(self.relative)
 
     def sentence(self, second: str = "B", first: str = "A") -> str:
         """`B is 12 % ± 3 % better than A`, or why that cannot be said."""
@@ -74,13 +74,11 @@ class Difference:
         if self.verdict == "the same":
             return f"{second} and {first} are the same"
         if self.verdict == "not distinguishable":
-            return (
-                f"{second} is not distinguishable from {first}: the difference is {percent(self.relative, signed=True)}"
-            )
+            return f"{second} is not distinguishable from {first}: the difference is {written.part(self.relative)}"
         often = " (the same under every seed)" if self.absolute.refused == SAME else ""
         if self.relative.estimate is None:
             return f"{second} is {self.verdict} than {first}, which has none{often}"
-        return f"{second} is {percent(self.relative, around=True)} {self.verdict} than {first}{often}"
+        return f"{second} is {written.part(self.relative, around=True)} {self.verdict} than {first}{often}"
 
     def to_dict(self) -> dict[str, object]:
         return {
@@ -153,34 +151,3 @@ def _relative(a: NDArray[np.float64], b: NDArray[np.float64], ratio: float | Non
         return Interval(ratio, n=n, confidence=confidence, refused=why)
     root = math.sqrt(max(0.0, half**2 - square * rest))
     return Interval(ratio, float((half - root) / square) - 1, float((half + root) / square) - 1, n, confidence)
-
-
-def percent(found: Interval, *, signed: bool = False, around: bool = False) -> str:
-    """A part as `-12 % ± 3 %`; as `-12 % (-18 to -9 %)` where one end is more than a fifth further than the other. around: without
-    its sign."""
-    if found.estimate is None:
-        return DASH
-    turned = -1 if around and found.estimate < 0 else 1
-    middle = turned * found.estimate * 100
-    if found.low is None or found.high is None:
-        return f"{middle:{'+' if signed else ''}.{_digits(abs(middle))}f} %"
-    low, high = sorted((turned * found.low * 100, turned * found.high * 100))
-    digits = _digits((high - low) / 2)
-    # A minus before what rounds to nothing would be read as a direction.
-    text = f"{_plain(middle, digits):{'+' if signed else ''}.{digits}f} %"
-    below, above = middle - low, high - middle
-    if max(below, above) <= 1.2 * min(below, above):
-        return f"{text} ± {(high - low) / 2:.{digits}f} %"
-    sign = "+" if signed else ""
-    return f"{text} ({_plain(low, digits):{sign}.{digits}f} to {_plain(high, digits):{sign}.{digits}f} %)"
-
-
-def _plain(value: float, digits: int) -> float:
-    return round(value, digits) + 0.0
-
-
-def _digits(spread: float) -> int:
-    """Decimals that show a spread, in percent, to one digit at least."""
-    if not 0 < spread < 1:
-        return 0
-    return min(3, math.ceil(-math.log10(spread)))

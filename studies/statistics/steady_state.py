@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from serving.metrics import by_request
 from serving.records import Records
 from serving.tries import intended_ns
+from studies.reports import written
 from studies.reports.tables import DASH, NAMES, Table, number
 from studies.results import Run
 from studies.statistics.batch_means import BATCHES, batch_means
@@ -112,11 +113,10 @@ def tables_of(run: Run) -> list[Table]:
         name = NAMES[metric]
         mean = interval(state)
         cut = DASH if state["cut"] is None else f"{state['cut']:,} ({number(state['cut_s'])} s)"
-        half = DASH if mean.half_width is None else f"± {number(mean.half_width, 2)}"
-        rows.append((f"{name} (ms)", cut, number(mean.estimate), half, number(mean.n or None)))
+        rows.append((f"{name} (ms)", cut, written.plus_minus(mean), number(mean.n or None)))
         if mean.refused:
             reasons.setdefault(mean.refused, []).append(name)
     notes = [f"{DASH} {', '.join(names)}: {why}" for why, names in reasons.items()]
     if any(state["mean_ms"]["estimate"] is not None for state in found.values()):
         notes.append("Warm-up: MSER-5; ±: of batch means, how well this one run knows the mean of a long one (95 %).")
-    return [Table("Steady state", ("", "warm-up cut", "mean after it", "95 %", "batches"), rows, "\n".join(notes))]
+    return [Table("Steady state", ("", "warm-up cut", "mean after it", "batches"), rows, "\n".join(notes))]

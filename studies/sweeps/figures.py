@@ -8,12 +8,12 @@ from itertools import pairwise
 from typing import Any
 
 from studies.figures import BLUE, DASHES, INK, PALETTE, RED, Figure, axis, layout
-from studies.reports import tables
+from studies.reports import tables, written
 from studies.reports.tables import DASH
 from studies.statistics.directions import better
 from studies.sweeps.axes import short_names
 from studies.sweeps.results import Outcome, Sweep
-from studies.sweeps.tables import axis_values, cell, is_number, value, where
+from studies.sweeps.tables import axis_values, is_number, value, where
 
 MOST_LINES = len(PALETTE)
 WRITTEN = 150
@@ -272,7 +272,7 @@ def _dimension(key: str, name: str, values: Sequence[Any], named: int = 0) -> di
 
 
 def _known(outcome: Outcome, key: str) -> bool:
-    return cell(outcome.figures[key]) != DASH
+    return written.figure(key, outcome.figures[key]) != DASH
 
 
 def _estimates(found: Sequence[Outcome], key: str) -> list[float]:
@@ -280,7 +280,7 @@ def _estimates(found: Sequence[Outcome], key: str) -> list[float]:
 
 
 def _told(outcome: Outcome, key: str) -> str:
-    return f"{where(outcome)}<br>{tables.label(key)}: {cell(outcome.figures[key])}"
+    return f"{where(outcome)}<br>{tables.label(key)}: {written.figure(key, outcome.figures[key])}"
 
 
 def _spread(key: str, values: Sequence[float | None]) -> bool:

@@ -8,11 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from studies.aspects.binding import LIMITS
-from studies.reports import folding, tables
+from studies.reports import folding, tables, written
 from studies.reports.tables import DASH, Table
 from studies.statistics import intervals
 from studies.statistics.directions import better
-from studies.statistics.intervals import Interval
 from studies.sweeps.axes import short_names
 from studies.sweeps.results import Outcome, Sweep
 
@@ -41,13 +40,6 @@ def value(found: Any) -> str:
     return text if len(text) <= LONGEST else f"{text[:half]}…{text[-half:]}"
 
 
-def cell(found: Interval) -> str:
-    """A mean and half of its interval; a dash where a replication has no value."""
-    if found.estimate is None or (found.refused and "no value" in found.refused):
-        return DASH
-    return tables.plus_minus(found)
-
-
 def where(outcome: Outcome) -> str:
     """A point by its axes, in words."""
     names = short_names(list(outcome.point.values))
@@ -68,7 +60,7 @@ def points(sweep: Sweep, metrics: Sequence[str] | None = None, most: int = SHOWN
     rows = [
         (
             *(value(outcome.point.values[axis]) for axis in names),
-            *(cell(outcome.figures[key]) for key in keys),
+            *(written.figure(key, outcome.figures[key]) for key in keys),
             *((_cause(outcome),) if waits else ()),
         )
         for outcome in chosen
@@ -100,12 +92,12 @@ def best(sweep: Sweep, metrics: Sequence[str] | None = None) -> Table:
     found = sweep.points(metrics)
     rows = []
     for key in sweep.metrics(metrics):
-        ranked = [outcome for outcome in _ranked(found, key) if cell(outcome.figures[key]) != DASH]
+        ranked = [outcome for outcome in _ranked(found, key) if written.figure(key, outcome.figures[key]) != DASH]
         if len(ranked) < 2 or better(key) is None:
             continue
         first, *others = ranked
         alike = None if first.figures[key].refused else sum(_alike(first, other, key) for other in others)
-        rows.append((tables.label(key), cell(first.figures[key]), tables.number(alike), where(first)))
+        rows.append((tables.label(key), written.figure(key, first.figures[key]), tables.number(alike), where(first)))
     told = any(row[2] != DASH for row in rows)
     note = "as good: points whose difference to the best one, on the same seeds, is not seen" if told else ""
     return Table("Best points", ("", "best", "others as good", "at"), rows, note)
@@ -149,7 +141,7 @@ def _ranked(found: Sequence[Outcome], key: str) -> list[Outcome]:
 
     def rank(outcome: Outcome) -> tuple[bool, float]:
         figure = outcome.figures[key]
-        known = cell(figure) != DASH and figure.estimate is not None
+        known = written.figure(key, figure) != DASH and figure.estimate is not None
         return not known, sign * figure.estimate if known and figure.estimate is not None else 0.0
 
     return sorted(found, key=rank)
@@ -181,7 +173,7 @@ def _notes(chosen: Iterable[Outcome], keys: Sequence[str]) -> list[str]:
     for outcome in chosen:
         for key in keys if not outcome.errors else ():
             figure = outcome.figures[key]
-            if cell(figure) == DASH:
+            if written.figure(key, figure) == DASH:
                 missing[tables.label(key)] = None
             elif figure.refused:
                 refused[figure.refused] = None

@@ -8,10 +8,7 @@ import pytest
 import scenarios
 from scenarios import InputError
 from studies import comparison
-from studies.comparison import compare, decision, figures, runs, written
-from studies.statistics import intervals
-from studies.statistics.differences import difference
-from studies.statistics.intervals import Interval
+from studies.comparison import compare, decision, figures, runs
 
 SMALL = ["workload.requests=60"]
 TAIL, COST = "p90_ttft_ms", "usd_per_1m_total_tokens"
@@ -194,41 +191,3 @@ def test_json_keeps_the_figures_of_the_first_seed_beside_intervals(found):
     assert first["differences"] is None
     assert told["scenarios"][1]["differences"]["mean_tpot_ms"]["verdict"] == "better"
     assert told["pareto"][0]["metrics"] == [TAIL, COST]
-
-
-@pytest.mark.parametrize(
-    ("key", "interval", "said"),
-    [
-        ("mean_ttft_ms", Interval(162.34, 157.2, 167.4, 5), "162 ± 5"),
-        ("mean_ttft_ms", Interval(162.34, 160.97, 163.71, 5), "162.3 ± 1.4"),
-        ("mean_ttft_ms", Interval(0.62525, 0.62405, 0.62645, 5), "0.6252 ± 0.0012"),
-        ("completed", Interval(12345.0, 12000.0, 12690.0, 5), "12,345 ± 345"),
-        ("good_request_fraction", Interval(0.971, 0.967, 0.975, 5), "97.1 % ± 0.4"),
-        ("good_request_fraction", Interval(0.996, 0.989, 1.0, 5), "99.6 % (98.9 to 100.0)"),
-        ("kv_cache_hit_percent", Interval(91.8, 91.2, 92.4, 5), "91.8 ± 0.6"),
-        ("completed", Interval(30.0, 30.0, 30.0, 5), "30"),
-        ("mean_ttft_ms", Interval(7.0, 6.9999999, 7.0000001, 5), "7 ± 1e-07"),
-        ("mean_ttft_ms", Interval(None), "–"),
-        ("p99_ttft_ms", intervals.mean([1.0, None, 2.0]), "–"),
-    ],
-)
-def test_figures_show_their_interval_to_the_digit_that_it_leaves(key, interval, said):
-    assert written.figure(key, interval) == said
-
-
-def pair(first, second, key="mean_ttft_ms"):
-    better = "lower" if key.endswith("_ms") else "higher"
-    return written.change(key, difference(dict(enumerate(first)), dict(enumerate(second)), better=better))
-
-
-def test_changes_are_written_as_parts_points_times_or_not_seen():
-    steps = [0.0, 1.0, -1.0, 0.5, -0.5]
-    base = [100.0 + s for s in steps]
-    assert pair(base, [88.0 - s for s in steps]) == "-12.0 % ± 1.9 %"
-    assert pair(base, [100.0 - s for s in steps]) == "none seen"
-    assert pair(base, base) == "same"
-    assert pair(base, [4000.0 + 10 * s for s in steps]) == "40.0 times ± 0.3"
-    assert pair([0.0] * 5, [3.0, 4, 5, 4, 4], "completed") == "+4.0 ± 0.9"
-    assert pair([0.9 + s / 100 for s in steps], [0.8 + s / 100 for s in steps], "good_request_fraction") == "-10 pts"
-    assert pair([1.0] * 5, [None] * 5) == "–"
-    assert pair([2.0] * 5, [1.0] * 5) == "-50 %"

@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 
 from studies.reports import tables
-from studies.statistics.intervals import Interval
 
 
 @pytest.mark.parametrize(
@@ -19,20 +18,6 @@ from studies.statistics.intervals import Interval
 )
 def test_a_figure_is_called_by_its_statistic_and_whose_it_is(key: str, label: str, name: str) -> None:
     assert (tables.label(key), tables.name(key)) == (label, name)
-
-
-@pytest.mark.parametrize(
-    ("found", "text"),
-    [
-        (Interval(127.0, 121.0, 133.0, 5), "127 ± 6"),
-        (Interval(127.0, n=2, refused="2 replications; an interval needs 5"), "127"),
-        (Interval(1.0, 1.0, 1.0, 5), "1"),
-        (Interval(None), "–"),
-        (None, "–"),
-    ],
-)
-def test_an_estimate_stands_with_half_of_its_interval(found: Interval | None, text: str) -> None:
-    assert tables.plus_minus(found) == text
 
 
 def test_lists_in_words() -> None:

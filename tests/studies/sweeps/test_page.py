@@ -138,7 +138,7 @@ def test_a_page_has_the_question_every_point_and_what_failed_and_no_address_of_a
     text = page.write(sweep, tmp_path).read_text()
     body = text[: text.index("</main>")]
     assert "How wide?\n4 points x 5 seeds: 20 cells, 10 of them failed" in body
-    assert "<td>314 ± 2</td>" in body
+    assert "<td>314.5 ± 2.0</td>" in body
     assert "10 cells failed" in body
     assert "&lt;no room&gt;" in body
     assert "http" not in body

@@ -90,8 +90,8 @@ def test_json_has_counts_points_and_failures():
 def test_the_table_has_a_column_for_each_axis_and_metric_and_says_what_is_withheld():
     found = tables.points(rows.sweep(BOTH, rows.queueing), ["p50_ttft_ms", "p95_ttft_ms"])
     assert found.head == ("max_num_seqs", "rate", "p50 TTFT (ms)", "p95 TTFT (ms)", "queue waits for")
-    assert found.rows[0] == ("16", "5", "314 ± 2", "–", "–")
-    assert found.rows[1] == ("16", "10", "627 ± 2", "–", "max_num_seqs")
+    assert found.rows[0] == ("16", "5", "314.5 ± 2.0", "–", "–")
+    assert found.rows[1] == ("16", "10", "627.0 ± 2.0", "–", "max_num_seqs")
     assert "± half of the 95 % interval of the mean over 5 seeds" in found.note
     assert "– p95 TTFT (ms): not every seed has one" in found.note
 

@@ -1,12 +1,15 @@
-"""How figures with intervals, and differences between them, stand in a table."""
+"""How figures with intervals, and differences between them, stand in reports: rounded to the digit that the interval leaves."""
 
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from studies.reports.tables import DASH, number
-from studies.statistics.differences import Difference
-from studies.statistics.intervals import Interval
+
+if TYPE_CHECKING:
+    from studies.statistics.differences import Difference
+    from studies.statistics.intervals import Interval
 
 SHARES = ("good_request_fraction", "expected_quality", "device_utilization", "busy")
 MANY = 9.0
@@ -22,14 +25,17 @@ def is_share(key: str) -> bool:
     return name in SHARES or name.endswith("_percent")
 
 
-def figure(key: str, found: Interval) -> str:
-    """`162 ± 5`, `97.1 % ± 0.4`, or `99.6 % (98.9 to 100.0)` where the ends are not about equally far; without an interval, or with
-    one of no width, the estimate alone; a dash for none, or where some seeds have none."""
-    share = key.rpartition(".")[2] in SHARES
-    scale, unit = (100.0, " %") if share else (1.0, "")
-    value, low, high = found.estimate, found.low, found.high
-    if value is None or _lacks(found):
+def figure(key: str, found: Interval | None) -> str:
+    """A figure of a summary: parts of a whole in percent (`97.1 % ± 0.4`), others as they are exported."""
+    return plus_minus(found, 100.0, " %") if key.rpartition(".")[2] in SHARES else plus_minus(found)
+
+
+def plus_minus(found: Interval | None, scale: float = 1.0, unit: str = "") -> str:
+    """`162 ± 5`, or `99.6 % (98.9 to 100.0)` where the ends are not about equally far; without both ends, or with an interval of no
+    width, the estimate alone; a dash for none, or where some seeds have none."""
+    if found is None or found.estimate is None or _lacks(found):
         return DASH
+    value, low, high = found.estimate, found.low, found.high
     half = 0.0 if low is None or high is None else max(value - low, high - value)
     if not half or low is None or high is None:
         return f"{number(value * scale)}{unit}"
@@ -55,27 +61,37 @@ def change(key: str, found: Difference) -> str:
         return _signed(found.absolute, 1.0 if key.endswith("_percent") else 100.0, " pts")
     if found.relative.estimate is None or found.relative.refused.startswith("the first"):
         return _signed(found.absolute, 1.0, "")
-    return _part(found.relative)
+    return part(found.relative)
 
 
-def _part(found: Interval) -> str:
-    """A part as `-12 % ± 3 %`, ten times as much and more as `430 times`; the ends of its interval where they are not about equally
-    far."""
-    assert found.estimate is not None
-    times = found.estimate >= MANY
-    scale, above, unit, sign = (1.0, 1.0, " times", "") if times else (100.0, 0.0, " %", "+")
+def part(found: Interval, *, around: bool = False) -> str:
+    """What is more, as a part: `-12 % ± 3 %`, ten times as much and more as `430 times`; the ends of its interval where they are not
+    about equally far. around: how far it is from none, without a sign and in percent whatever it is, for a sentence that says
+    which way (`12 % ± 3 % better`)."""
+    if found.estimate is None:
+        return DASH
+    times = found.estimate >= MANY and not around
+    turned = -1.0 if around and found.estimate < 0 else 1.0
+    scale, above, unit, sign = (1.0, 1.0, " times", "") if times else (100.0 * turned, 0.0, " %", "" if around else "+")
     middle = (found.estimate + above) * scale
-    if found.low is None or found.high is None:
-        return f"{middle:{sign},.{decimals(middle) or 0}f}{unit}"
-    low, high = ((end + above) * scale for end in (found.low, found.high))
-    far = max(middle - low, high - middle)
+    ends = sorted((end + above) * scale for end in (found.low, found.high) if end is not None)
+    far = max(middle - ends[0], ends[1] - middle) if len(ends) == 2 else 0.0
+    if far < 0.0005:  # it would round to nothing
+        far = 0.0
+    digits = min(decimals(far) or 0, 3) if far else decimals(middle) or 0
+    said = f"{_plain(middle, digits):{sign},.{digits}f}{unit}"
     if not far:
-        return f"{middle:{sign},.{decimals(middle) or 0}f}{unit}"
-    digits = min(decimals(far) or 0, 3)
-    said = f"{round(middle, digits) + 0.0:{sign},.{digits}f}{unit}"
+        return said
+    after = "" if times else unit
     if _is_even(found):
-        return f"{said} ± {far:,.{digits}f}" + (unit if not times else "")
-    return f"{said} ({low:{sign},.{digits}f} to {high:{sign},.{digits}f}{unit if not times else ''})"
+        return f"{said} ± {far:,.{digits}f}{after}"
+    low, high = (f"{_plain(end, digits):{sign},.{digits}f}" for end in ends)
+    return f"{said} ({low} to {high}{after})"
+
+
+def _plain(value: float, digits: int) -> float:
+    """Without a minus before what rounds to nothing, which would be read as a direction."""
+    return round(value, digits) + 0.0
 
 
 def _is_even(found: Interval) -> bool:
