@@ -18,7 +18,8 @@ import numpy as np
 
 from scenarios.errors import InputError
 from serving.request import Status
-from studies.results import Run, check_file
+from studies.reports import files
+from studies.results import Run
 
 Event = dict[str, Any]
 
@@ -47,7 +48,7 @@ def write(run: Run, path: Path | str, start: float = 0.0, end: float | None = No
         InputError: nothing can be written there, or the run has nothing between start and end.
     """
     path = Path(path)
-    check_file(path, "a trace is a file")
+    files.check_file(path, "a trace is a file")
     if end is not None and end <= start:
         raise InputError(f"--end: found {end:g} s, but it must be after --start ({start:g} s)")
     found = list(events(run, start, end))
@@ -56,12 +57,8 @@ def write(run: Run, path: Path | str, start: float = 0.0, end: float | None = No
         raise InputError(f"{run.name}: nothing happens between {start:g} s and {until}")
     lines = ",\n".join(json.dumps(event, separators=(",", ":"), allow_nan=False) for event in found)
     data = f'{{"displayTimeUnit":"ms","traceEvents":[\n{lines}\n]}}\n'.encode()
-    part = path.with_name(f".{path.name}.part")
-    try:
+    with files.whole(path) as part:
         part.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
     return len(found)
 
 

@@ -29,6 +29,7 @@ from serving.records import (
     Records,
 )
 from serving.row_log import CHUNK_COLUMNS
+from studies.reports import files
 from studies.reports.limits import NOT_MODELLED
 from studies.reports.strict_json import dumps
 from studies.workload_files import save_workload
@@ -46,7 +47,6 @@ FILES = frozenset(
     [f"{name}.parquet" for name in ("requests", "steps", "events", "rows", "drafts", "workload", "segments")]
     + ["scenario.yaml", "run.json", "result.json", "validation.json", "profile.json", "report.html", "executed.html"]
 )
-LONGEST_NAME = 200  # file systems allow 255 bytes, and a folder is written under a longer name first
 EVENTS = ("visible", "preempted", "aborted")
 EVENT_COLUMNS = ("kind", "replica", "step", "request")
 LATENCY_COLUMNS = ("ttft", "tpot")
@@ -177,14 +177,7 @@ def _is_ours(name: str) -> bool:
 
 def check_target(folder: Path | str) -> None:
     """Raises InputError if a result cannot be written to `folder`, or would destroy something else there."""
-    folder = Path(folder)
-    check_parent(folder)
-    if folder.is_file():
-        raise InputError(f"--out {folder}: a file, but a result is a folder")
-    if folder.is_dir():
-        others = sorted(path.name for path in folder.iterdir() if not _is_ours(path.name))
-        if others:
-            raise InputError(f"--out {folder}: holds {others[0]}, which is no part of a result; give a new folder")
+    files.check_folder(Path(folder), "a result", _is_ours, replaced=True)
 
 
 def folder_for(name: str, out: Path | None, save: bool = False) -> Path | None:
@@ -194,26 +187,6 @@ def folder_for(name: str, out: Path | None, save: bool = False) -> Path | None:
     folder = out if out is not None else Path("out") / file_name(name)
     check_target(folder)
     return folder
-
-
-def check_parent(path: Path) -> None:
-    """Raises InputError if nothing can be written beside `path`: better told before the work than after it."""
-    if len(path.name.encode()) > LONGEST_NAME:
-        raise InputError(f"--out {path}: this name is too long for a file")
-    above = next(parent for parent in path.absolute().parents if parent.exists())
-    if not above.is_dir():
-        raise InputError(f"--out {path}: {above} is a file, not a folder")
-    try:
-        os.rmdir(tempfile.mkdtemp(dir=above))
-    except OSError as error:
-        raise InputError(f"--out {path}: {above} cannot be written to ({error.strerror})") from None
-
-
-def check_file(out: Path, what: str) -> None:
-    """Raises InputError if no file can be written there. what: it holds, for the message (`a profile is a file`)."""
-    if out.is_dir():
-        raise InputError(f"--out {out}: a folder, but {what}")
-    check_parent(out)
 
 
 def replace(part: Path, folder: Path) -> None:

@@ -160,10 +160,10 @@ def _begin(parent: int) -> None:
     global _is_worker
     _is_worker = True
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends its workers
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    threading.Thread(target=end_with, args=(parent,), daemon=True).start()
 
 
-def _end_with(parent: int) -> None:
+def end_with(parent: int) -> None:
     """Ends this process when its parent is gone, however that was killed."""
     while os.getppid() == parent:
         time.sleep(1.0)

@@ -9,12 +9,11 @@ from scenarios.objectives import parse_objective
 from studies.capacity.attainment import Attainment, beyond
 from studies.capacity.cheapest import PER_HOUR, Cheapest, Judged, pareto
 from studies.capacity.cheapest_figure import figure, tail, tail_label, unit
-from studies.reports import html, tables, written
+from studies.reports import files, html, tables, written
 from studies.reports.strict_json import dumps
 from studies.reports.tables import Table, number, percent
 from studies.sweeps.axes import short_names
 
-FILES = ("cheapest.html", "cheapest.json")
 SHOWN = 15
 """Rows of a table on the terminal."""
 _ORDER = ("met", "not confirmed", "not decided", "not met", "dearer", "refused")
@@ -227,7 +226,6 @@ def page(found: Cheapest) -> html.Page:
 
 
 def write(found: Cheapest, folder: Path) -> Path:
-    """Writes cheapest.html and cheapest.json into a folder; other files in it stay."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "cheapest.json").write_text(dumps(to_dict(found)) + "\n", encoding="utf-8")
-    return html.write(page(found), folder / "cheapest.html")
+    """Writes cheapest.html and cheapest.json into a folder; other files in it stay. The page's path."""
+    files.write(folder, {"cheapest.json": dumps(to_dict(found)) + "\n", "cheapest.html": html.render(page(found))})
+    return folder / "cheapest.html"

@@ -10,11 +10,10 @@ from studies import figures
 from studies.capacity.attainment import Binding
 from studies.capacity.cheapest_report import nearest, of_limit
 from studies.capacity.replicas import Fewest
-from studies.reports import html, tables, written
+from studies.reports import files, html, tables, written
 from studies.reports.strict_json import dumps
 from studies.reports.tables import Table, number
 
-FILES = ("fewest.html", "fewest.json")
 _VERDICTS = {True: "yes", False: "no", None: "open"}
 
 
@@ -175,8 +174,6 @@ def page(found: Fewest) -> html.Page:
 
 
 def write(found: Fewest, folder: Path) -> Path:
-    """Writes fewest.html and fewest.json into a folder; other files in it stay."""
-    folder.mkdir(parents=True, exist_ok=True)
-    text = dumps(to_dict(found)) + "\n"
-    (folder / "fewest.json").write_text(text, encoding="utf-8")
-    return html.write(page(found), folder / "fewest.html")
+    """Writes fewest.html and fewest.json into a folder; other files in it stay. The page's path."""
+    files.write(folder, {"fewest.json": dumps(to_dict(found)) + "\n", "fewest.html": html.render(page(found))})
+    return folder / "fewest.html"

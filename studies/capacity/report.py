@@ -5,19 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from scenarios.errors import InputError
 from scenarios.objectives import LATENCIES
 from studies.capacity import figures
 from studies.capacity.attainment import Attainment
 from studies.capacity.evidence import CURVES
 from studies.capacity.search import Capacity
 from studies.figures import LATENCY_AXES
-from studies.reports import html, tables, written
+from studies.reports import files, html, tables, written
 from studies.reports.strict_json import dumps
 from studies.reports.tables import Table, number, percent
 from studies.statistics.intervals import Interval
 
-FILES = ("capacity.html", "capacity.json")
 VERDICTS = {True: "met", False: "not met", None: "open"}
 AT_LOAD = (
     "request_throughput",
@@ -175,15 +173,7 @@ _CAPTION = (
 )
 
 
-def check_target(folder: Path) -> None:
-    """Raises InputError if `folder` is a file."""
-    if folder.is_file():
-        raise InputError(f"--out {folder}: a file, but --out is a folder")
-
-
 def write(found: Capacity, folder: Path) -> Path:
-    """Writes capacity.html and capacity.json into a folder; other files in it stay."""
-    check_target(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "capacity.json").write_text(dumps(to_dict(found)) + "\n", encoding="utf-8")
-    return html.write(page(found), folder / "capacity.html")
+    """Writes capacity.html and capacity.json into a folder; other files in it stay. The page's path."""
+    files.write(folder, {"capacity.json": dumps(to_dict(found)) + "\n", "capacity.html": html.render(page(found))})
+    return folder / "capacity.html"

@@ -81,9 +81,10 @@ def capacity(
     holds and the backlog does not grow. With --fewest or --cheapest, which deployment carries the load that the scenario has."""
     import scenarios
     from scenarios.errors import InputError
-    from studies.capacity import judging, objectives, report
+    from studies.capacity import judging, objectives
     from studies.capacity.attain import MOST
     from studies.commands import bench_options
+    from studies.reports import files
 
     _check_together(over, fewest, cheapest, by, trials, every)
     overrides = bench_options.joined(scenario, trace, set_, limit=limit)
@@ -94,7 +95,7 @@ def capacity(
     if not 0 < sure < 1:
         raise InputError(f"--confidence: found {confidence}, but it lies between 0 and 1, such as 0.95")
     if out is not None:
-        report.check_target(out)
+        files.check_folder(out)
     if fewest is not None or cheapest is not None:
         judge = judging.BySimulation(asked, sure, requests, workers, seeds)
         if fewest is not None:

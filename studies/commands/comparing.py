@@ -57,6 +57,7 @@ def compare(
     from scenarios import InputError
     from studies import comparison
     from studies.comparison import decision, policies
+    from studies.reports import files
 
     fronts = []
     for text in pareto or ():
@@ -66,7 +67,7 @@ def compare(
         fronts.append((keys[0], keys[1]))
     gathered = policies.gather(scenario, overrides=set_ or (), trace=trace, variants=policies.variants(variant or ()))
     if out is not None:
-        comparison.check_target(out)
+        files.check_folder(out)
     with terminal.progress_bar() as tell:
         found = comparison.compare(
             gathered,
@@ -78,8 +79,7 @@ def compare(
             progress=tell,
         )
     if out is not None:
-        comparison.write(found, out)
-        terminal.say(f"wrote {out / 'compare.html'}")
+        terminal.say(f"wrote {comparison.write(found, out)}")
     if as_json:
         terminal.print_json(found.to_dict())
         return

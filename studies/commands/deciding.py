@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from studies.commands.options import Json, Set, Trace, Variants, Workers, names_of
-from studies.reports import terminal
+from studies.reports import files, terminal
 
 _RANGE = re.compile(r"\s*([^=]+?)\s*=\s*([0-9.eE+-]+?)\s*\.\.\s*([0-9.eE+-]+)\s*")
 
@@ -79,11 +79,8 @@ def decide(
             f"found {len(found)} ({', '.join(found)}), but a decision is between two: give two scenarios, one with --variant "
             "NAME=PATH=VALUE, or --between NAME,NAME"
         )
-    if out is not None and out.is_file():
-        raise InputError(f"{out}: a file, but --out is a folder")
     if out is not None:
-        # Before the work: a place that cannot be written is told at once.
-        out.mkdir(parents=True, exist_ok=True)
+        files.check_folder(out)
     (first, a), (second, b) = found.items()
     with terminal.progress_bar() as tell:
         decision = weigh(

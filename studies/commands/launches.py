@@ -79,13 +79,13 @@ def _text(command: str) -> str:
 def _check(out: Path | None) -> None:
     """Raises InputError if the scenario cannot be written there; a workload that was put into it is not lost."""
     from scenarios import InputError
-    from studies.results import check_parent
+    from studies.reports.files import check_file
 
     if out is None:
         return
     if out.exists():
         raise InputError(f"--out {out}: exists already; choose another name")
-    check_parent(out)
+    check_file(out, "a scenario is a file")
 
 
 def _tell(launch: Launch, out: Path | None, as_json: bool) -> None:

@@ -33,7 +33,7 @@ def calibrate(
 ) -> None:
     """Measure step costs here: a cost profile."""
     from studies import calibrating
-    from studies.results import check_file
+    from studies.reports.files import check_file
     from studies.run import backend
 
     # The engine's settings bound what is measured: --set engine.max_num_seqs=8 and the like.
@@ -77,7 +77,7 @@ def quality(
 
     Perplexity, KL divergence and top-1 agreement, against the unquantised model."""
     from studies.aspects import quality as qualities
-    from studies.results import check_file
+    from studies.reports.files import check_file
 
     if out is not None:
         check_file(out, "the figures are a file")

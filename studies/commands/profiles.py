@@ -206,7 +206,7 @@ def profiles(
 
 def _check(out: Path) -> None:
     """Better told before the work than after it."""
-    from studies.results import check_file
+    from studies.reports.files import check_file
 
     check_file(out, "a profile is a file")
     if out.exists():

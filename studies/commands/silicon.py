@@ -23,6 +23,7 @@ Processes = Annotated[int | None, typer.Option("--processes", metavar="N", min=1
 def validate(*, only: str | None, limit: int | None, out: Path | None, processes: int | None, as_json: bool) -> None:
     """Simulates the points and prints what came of it; an interrupted call goes on where it stopped."""
     from scenarios import InputError
+    from studies.reports import files
     from studies.reports.strict_json import dumps
     from studies.silicon.validation import FOLDER
     from studies.silicon.validation import validate as check
@@ -33,8 +34,7 @@ def validate(*, only: str | None, limit: int | None, out: Path | None, processes
     with terminal.progress_bar() as tell:
         found = check(only=only, limit=limit, folder=folder, processes=processes or 2, tell=tell)
     if out is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "silicon.json").write_text(dumps(found.to_dict()) + "\n", encoding="utf-8")
+        files.write(folder, {"silicon.json": dumps(found.to_dict()) + "\n"})
         terminal.say(f"wrote {folder}")
     if as_json:
         terminal.print_json(found.to_dict())

@@ -29,7 +29,7 @@ def perfetto(
     from scenarios.errors import InputError
     from scenarios.fields import parse_duration
     from studies import perfetto as traces
-    from studies.results import check_file
+    from studies.reports.files import check_file
 
     try:
         first, last = parse_duration(start), None if end is None else parse_duration(end)

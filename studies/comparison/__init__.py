@@ -4,8 +4,8 @@ found = studies.compare("azure-conversation", variants={"fp8": ["engine.kv_cache
 found.difference("fp8", "p99_ttft_ms")
 """
 
-from studies.comparison.files import check_target, write
+from studies.comparison.files import write
 from studies.comparison.result import Comparison
 from studies.comparison.runs import compare
 
-__all__ = ["Comparison", "check_target", "compare", "write"]
+__all__ = ["Comparison", "compare", "write"]

@@ -3,54 +3,35 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scenarios.errors import InputError
 from studies import figures as drawings
 from studies.comparison import decision, figures
 from studies.comparison.result import Comparison
-from studies.reports import html, report, run_tables, tables
+from studies.reports import files, html, report, run_tables, tables
 from studies.reports.strict_json import dumps
 from studies.statistics.intervals import Interval
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FILES = ("compare.html", "compare.json", "compare.parquet")
 TITLED = 4
 """Policies up to which the title names all."""
 DRAWN = 6
 """Policies up to which distributions are drawn over one another."""
 
 
-def check_target(folder: Path) -> None:
-    """Raises InputError if `folder` is a file, or nothing can be written there."""
-    from studies.results import check_parent
-
-    if folder.is_file():
-        raise InputError(f"{folder}: a file, but --out is a folder")
-    check_parent(folder)
-
-
 def write(found: Comparison, folder: Path) -> Path:
-    """Writes `FILES` into a folder, each complete or not at all; other files in it stay."""
-    check_target(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    part = folder / f".compare.{os.getpid()}"
-    try:
-        part.write_text(dumps(found.to_dict()) + "\n", encoding="utf-8")
-        part.replace(folder / "compare.json")
-        import pyarrow.parquet as pq
-
-        pq.write_table(table(found), part, compression="zstd")
-        part.replace(folder / "compare.parquet")
-    finally:
-        part.unlink(missing_ok=True)
-    return html.write(page(found), folder / "compare.html")
+    """Writes compare.html, compare.json and compare.parquet into a folder; other files in it stay. The page's path."""
+    document = dumps(found.to_dict()) + "\n"
+    files.write(
+        folder,
+        {"compare.json": document, "compare.parquet": table(found), "compare.html": html.render(page(found))},
+    )
+    return folder / "compare.html"
 
 
 def table(found: Comparison) -> pa.Table:

@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from calibration import validate as judged
-from scenarios.errors import InputError
-from studies import results
 from studies.aspects import step_costs
 from studies.measured.loads import Load
 from studies.measured.validation import Measured
-from studies.reports import html, tables
+from studies.reports import files, html, tables
 from studies.reports.strict_json import dumps
 from studies.reports.tables import Table
 
@@ -302,18 +300,12 @@ FILES = ("measured.json", "report.html")
 
 def check_target(folder: Path) -> None:
     """Raises InputError if nothing can be written to `folder`, or would be lost among other files there."""
-    results.check_parent(folder)
-    if folder.is_file():
-        raise InputError(f"--out {folder}: a file, but a result is a folder")
-    if folder.is_dir() and (others := sorted(path.name for path in folder.iterdir() if path.name not in FILES)):
-        raise InputError(f"--out {folder}: holds {others[0]}, which is no part of a result; give a new folder")
+    files.check_folder(folder, "a result", lambda name: name in FILES)
 
 
 def write(found: Measured, folder: Path) -> Path:
     """Writes measured.json and report.html into a folder."""
     check_target(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "measured.json").write_text(dumps(to_dict(found)) + "\n", encoding="utf-8")
     section = html.Section("", sentence(found), (), report_tables(found), ())
     page = html.Page(
         f"{found.found.folder.name}: simulated against measured",
@@ -321,4 +313,5 @@ def write(found: Measured, folder: Path) -> Path:
         [section],
         [("Scenario", found.engine.scenario.to_yaml())],
     )
-    return html.write(page, folder / "report.html")
+    files.write(folder, {"measured.json": dumps(to_dict(found)) + "\n", "report.html": html.render(page)})
+    return folder / "report.html"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import json
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from studies.figures import Figure
+from studies.reports import files
 from studies.reports.limits import NOT_MODELLED
 from studies.reports.tables import Table
 
@@ -98,12 +98,8 @@ def write(page: Page, path: Path | str) -> Path:
     """Writes the file, complete or not at all."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with files.whole(path) as part:
         part.write_text(render(page), encoding="utf-8", errors="replace")
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
     return path
 
 

@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, Any
 from scenarios import documents
 from scenarios.errors import InputError
 from studies.provenance import environment
-from studies.reports import tables
+from studies.reports import files, tables
 from studies.reports.strict_json import dumps
-from studies.results import check_parent
 from studies.sweeps import columns, study
 from studies.sweeps.cells import Row
 from studies.sweeps.study import Study
@@ -53,15 +52,7 @@ class Folder:
 
     def check(self) -> None:
         """Raises InputError if no sweep can be written here, or would mingle with something else."""
-        check_parent(self.path)
-        if self.path.exists() and not self.path.is_dir():
-            raise InputError(f"--out {self.path}: a file, but a sweep is a folder")
-        if self.path.is_dir():
-            others = sorted(p.name for p in self.path.iterdir() if p.name not in OURS and not _is_part(p))
-            if others:
-                raise InputError(
-                    f"--out {self.path}: holds {others[0]}, which is no part of a sweep; give a new folder"
-                )
+        files.check_folder(self.path, "a sweep", lambda name: name in OURS or _is_part(name))
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -208,7 +199,7 @@ class Folder:
         self._write(name, packed.getvalue())
 
     def _write(self, name: str, content: bytes | pa.Buffer) -> None:
-        with _written(self.path), _whole(self.path / name) as part, part.open("wb") as file:
+        with _written(self.path), files.whole(self.path / name) as part, part.open("wb") as file:
             file.write(content)
 
 
@@ -249,8 +240,8 @@ def _hash(row: Row) -> bytes:
     return hashlib.sha256(json.dumps(row, sort_keys=True).encode()).hexdigest().encode()
 
 
-def _is_part(path: Path) -> bool:
-    return path.name.startswith(".") and path.name.endswith(".part")
+def _is_part(name: str) -> bool:
+    return name.startswith(".") and name.endswith(".part")
 
 
 @contextlib.contextmanager
@@ -263,16 +254,3 @@ def _written(folder: Path) -> Iterator[None]:
             f"--out {folder}: cannot be written to ({error.strerror or error}); cells that are finished are kept. Make room there, and "
             "give the same command again"
         ) from None
-
-
-@contextlib.contextmanager
-def _whole(file: Path) -> Iterator[Path]:
-    """A name to write under; the file gets its own name when that is done, and is not there when it fails."""
-    part = file.with_name(f".{file.name}.{os.getpid()}.part")
-    try:
-        yield part
-        os.replace(part, file)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
-        raise

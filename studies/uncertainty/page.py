@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from studies.figures import BLUE, GRID, INK, RED, Figure, axis, layout, numbers
-from studies.reports import html, tables
+from studies.reports import files, html, tables
 from studies.reports.strict_json import dumps
 from studies.reports.tables import Table
 from studies.uncertainty import words
 from studies.uncertainty.decision import Decision
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _BINS = 30
 
 
 def write(found: Decision, folder: Path) -> Path:
     """Writes decide.html, decide.json and worlds.parquet into a folder; other files in it stay. The page's path."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "decide.json").write_text(dumps(found.to_dict()) + "\n", encoding="utf-8")
-    _write_worlds(found, folder / "worlds.parquet")
+    document = dumps(found.to_dict()) + "\n"
+    files.write(
+        folder,
+        {"decide.json": document, "worlds.parquet": worlds(found), "decide.html": html.render(page(found))},
+    )
+    return folder / "decide.html"
+
+
+def page(found: Decision) -> html.Page:
+    """The answer with its worlds, and what is known of the inputs."""
     drawn = [("How the two differ", differences(found), True)] if found.same() < 1 and len(found.worlds) > 1 else []
     if (bars := shares(found)) is not None:
         drawn.append(("What the spread comes from", bars, True))
@@ -30,7 +41,7 @@ def write(found: Decision, folder: Path) -> Path:
     folded = [(f"Scenario {name}", text) for name, text in zip(found.names, found.texts, strict=True)]
     title = f"{found.names[0]} or {found.names[1]}?"
     lead = f"{tables.label(found.metric)}, {found.better} is better. Each world has values of its own for what the calibration does not know."
-    return html.write(html.Page(title, lead, sections, folded), folder / "decide.html")
+    return html.Page(title, lead, sections, folded)
 
 
 def all_tables(found: Decision) -> list[Table]:
@@ -118,10 +129,9 @@ def shares(found: Decision) -> Figure | None:
     return {"data": [bars], "layout": figure}
 
 
-def _write_worlds(found: Decision, path: Path) -> None:
+def worlds(found: Decision) -> pa.Table:
     """A row a world: its seed, the value of every input, and both figures."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     values = [found.worlds.values(k) for k in range(len(found.worlds))]
     columns: dict[str, pa.Array] = {
@@ -133,6 +143,4 @@ def _write_worlds(found: Decision, path: Path) -> None:
     for k, name in enumerate(("first", "second")):
         figures = [v if np.isfinite(v) else None for v in found.values[:, k].tolist()]
         columns[f"{name}.{found.metric}"] = pa.array(figures, pa.float64())
-    part = path.with_name(f".{path.name}.part")
-    pq.write_table(pa.table(columns), part)
-    part.replace(path)
+    return pa.table(columns)
