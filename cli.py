@@ -22,6 +22,7 @@ with stopping.quietly():
         deciding,
         explaining,
         fidelity,
+        glossary,
         launches,
         measuring,
         profiles,
@@ -174,6 +175,9 @@ app.command()(sweeping.sweep)
 
 
 app.command()(question.question)
+
+
+app.command()(glossary.glossary)
 
 
 app.command()(capacity.capacity)
