@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from studies.commands.options import Json, Set, Trace, Variants, Workers, names_of
-from studies.reports import files, terminal
+from studies.reports import terminal
 
 _RANGE = re.compile(r"\s*([^=]+?)\s*=\s*([0-9.eE+-]+?)\s*\.\.\s*([0-9.eE+-]+)\s*")
 
@@ -58,6 +58,7 @@ def decide(
     drafts) has another value, the same for both, and other requests arrive. Also said: which measurement could change the decision."""
     from scenarios.errors import InputError, unknown
     from studies.comparison.policies import gather, variants
+    from studies.reports import files
     from studies.uncertainty import page
     from studies.uncertainty.decision import decide as weigh
     from studies.uncertainty.words import sentences
