@@ -1,0 +1,94 @@
+"""How latencies of requests are distributed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from serving.metrics import SLO, latencies
+from serving.records import Records
+from serving.samples import effective_samples, percentile, samples_needed
+from studies.figures.alt_text import number
+from studies.figures.series import Array, cumulative, numbers
+from studies.figures.style import DASHES, FAR, GREY, PALETTE, Figure, axis, in_ratios, layout, upright
+
+LATENCY_AXES = {  # metric -> (title, unit, factor from seconds)
+    "ttft": ("Time to first token", "s", 1.0),
+    "tpot": ("Time per output token", "ms", 1e3),
+    "e2el": ("End-to-end latency", "s", 1.0),
+    "queue": ("Queue time", "s", 1.0),
+}
+SLO_FIELD = {"ttft": "ttft", "tpot": "tpot", "e2el": "e2e"}
+
+
+def latency_cdf(
+    metric: str, runs: Mapping[str, Records], slo: SLO | None = None, baseline: str | None = None
+) -> Figure:
+    """CDF of `ttft`, `tpot`, `e2el` or `queue` of one or several runs, the SLO as a vertical line.
+
+    baseline: the run that the others are held against, if any: it is drawn behind them, in grey.
+    """
+    title, unit, factor = LATENCY_AXES[metric]
+    limit = getattr(slo, SLO_FIELD.get(metric, ""), None) if slo is not None else None
+    at = None if limit is None else limit * factor
+    data, behind, told, log, k = [], [], [], False, 0
+    for name, records in runs.items():
+        values = latencies(records)[metric] * factor
+        held = name == baseline and len(runs) > 1
+        if not held:
+            color, dash, k = PALETTE[k % 6], DASHES[k % 6], k + 1
+        if not len(values):
+            continue
+        log |= bool(values.max() > FAR * np.median(values) > 0)
+        x, share = cumulative(values)
+        line = {"color": GREY, "width": 1.5, "dash": "dash"} if held else {"color": color, "width": 2, "dash": dash}
+        (behind if held else data).append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "name": name,
+                "x": numbers(x),
+                "y": numbers(share * 100),
+                "line": line | {"shape": "hv"},
+                "hovertemplate": f"%{{y:.1f}} % within %{{x:.4g}} {unit}<extra>{name}</extra>",
+            }
+        )
+        told.append(_told(name, values, unit, at))
+    data = behind + data
+    said = "; ".join(told) or "nobody has one"
+    figure: Figure = {
+        "data": data,
+        "layout": layout(
+            alt=f"Cumulative distribution of {title[0].lower()}{title[1:]} over requests. {said}.",
+            xaxis=axis(f"{title} ({unit})", **in_ratios(log)),
+            yaxis=axis("Requests (%)", range=[0, 101]),
+            showlegend=len(data) > 1,
+        ),
+    }
+    if behind:  # drawn first, named last
+        figure["layout"]["legend"]["traceorder"] = "reversed"
+    if len(data) > 1:  # two lines above the plot: the legend, and below it the SLO
+        figure["layout"]["margin"]["t"] = 52
+        figure["layout"]["legend"]["y"] = 1.1
+    if at is not None:
+        where = float(np.log10(at)) if log else at
+        figure["layout"]["shapes"] = [upright(at, width=2)]
+        figure["layout"]["annotations"] = [
+            {"x": where, "y": 1, "yref": "paper", "yanchor": "bottom", "text": f"SLO {at:g} {unit}", "showarrow": False}
+        ]
+    return figure
+
+
+def _told(name: str, values: Array, unit: str, limit: float | None) -> str:
+    """A run in words; of its tail what `serving.metrics` would state: what the sample is large enough for."""
+    said = [f"half within {number(float(np.median(values)))} {unit}"]
+    for p in (95.0, 99.0):
+        value = percentile(values, p)
+        if effective_samples(values > value) >= samples_needed(p):
+            said.append(f"{p:g} % within {number(value)} {unit}")
+    if len(said) < 3:
+        said.append(f"all within {number(values.max())} {unit}")
+    if limit is not None:
+        said.append(f"{number(100 * np.mean(values <= limit))} % within the SLO of {limit:g} {unit}")
+    return f"{name}: {', '.join(said)}"

@@ -1,0 +1,111 @@
+"""How loaded the engine is over time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from serving.records import Records
+from studies.figures.alt_text import counted, number
+from studies.figures.series import Array, line, numbers
+from studies.figures.style import BLUE, GREEN, PINK, RED, Figure, axis, layout
+
+BINS = 100
+"""Bars of preemptions over the run."""
+
+
+def load_over_time(records: Records, usable_blocks: int | None = None) -> Figure:
+    """Requests running and waiting, KV memory in use, and preemptions where there are any, over time; summed over replicas.
+
+    usable_blocks: KV blocks of a replica; KV memory is in percent of them, else in blocks.
+    """
+    running, waiting = _summed(records, "running"), _summed(records, "waiting")
+    at, blocks = _summed(records, "kv_blocks")
+    replicas = max(1, len(np.unique(records.steps["replica"])))
+    unit = "KV blocks"
+    if usable_blocks:
+        blocks, unit = blocks / (usable_blocks * replicas) * 100, "KV memory (%)"
+    data = [
+        line(*running, "running", BLUE, "y"),
+        line(*waiting, "waiting", RED, "y", dash="dot"),
+        line(at, blocks, unit, GREEN, "y2"),
+    ]
+    top = {"range": [0, 101]} if usable_blocks else {"rangemode": "tozero"}
+    lost = preempted_at(records)
+    alt = (
+        f"Requests and KV memory over {number(float(at[-1]))} s. At most {number(running[1].max())} requests run and "
+        f"{number(waiting[1].max())} wait; at most {number(blocks.max())}{' %' if usable_blocks else ''} of KV memory"
+        f"{'' if usable_blocks else ' blocks'} in use; {counted(len(lost), 'preemption') if len(lost) else 'no preemptions'}."
+        if len(at)
+        else "Requests and KV memory over time: no step was run."
+    )
+    if not len(lost):
+        return {
+            "data": data,
+            "layout": layout(
+                380,
+                alt,
+                xaxis=axis("Time (s)", anchor="y2"),
+                yaxis=axis("Requests", domain=[0.46, 1], rangemode="tozero"),
+                yaxis2=axis(unit, domain=[0, 0.38], **top),
+            ),
+        }
+    return {
+        "data": [*data, _counts(lost, float(at[0]), float(at[-1]))],
+        "layout": layout(
+            470,
+            alt,
+            xaxis=axis("Time (s)", anchor="y3"),
+            yaxis=axis("Requests", domain=[0.57, 1], rangemode="tozero"),
+            yaxis2=axis(unit, domain=[0.25, 0.51], **top),
+            yaxis3=axis("Preempted", domain=[0, 0.19], rangemode="tozero", nticks=4, tickformat=",d"),
+        ),
+    }
+
+
+def preempted_at(records: Records) -> Array:
+    """When each preemption happened, in seconds, `(events,)`: at the start of the step that took the blocks."""
+    rows, steps = records.preempted, records.steps
+    if not len(rows):
+        return np.empty(0)
+    offset = np.searchsorted(
+        steps["replica"], rows[:, 0]
+    )  # replicas stand one after another; a step's number is its row
+    return steps["start_ns"][offset + rows[:, 1]] / 1e9
+
+
+def _counts(at: Array, first: float, last: float) -> dict[str, Any]:
+    """How many preemptions each stretch of the run saw, a bar each."""
+    width = (last - first) / BINS or 1.0
+    which, counts = np.unique(np.minimum((at - first) // width, BINS - 1), return_counts=True)
+    return {
+        "type": "bar",
+        "name": "preemptions",
+        "x": numbers(first + (which + 0.5) * width),
+        "y": counts.tolist(),
+        "width": float(f"{width:.5g}"),
+        "yaxis": "y3",
+        "marker": {"color": PINK, "line": {"width": 1, "color": PINK}},
+        "hovertemplate": f"%{{y}} preempted within {number(width)} s<extra></extra>",
+    }
+
+
+def _summed(records: Records, name: str) -> tuple[Array, Array]:
+    """A step column as a function of time in seconds, summed over replicas, 0 while a replica is idle."""
+    steps = records.steps
+    times, changes = [], []
+    for k in np.unique(steps["replica"]):
+        rows = steps["replica"] == k
+        start, end, value = steps["start_ns"][rows], steps["end_ns"][rows], steps[name][rows]
+        idle = np.append(start[1:] > end[:-1], True) if len(start) else np.empty(0, dtype=bool)
+        at = np.concatenate([start, end[idle]])
+        level = np.concatenate([value, np.zeros(int(idle.sum()), dtype=np.int64)])
+        order = np.argsort(at, kind="stable")
+        times.append(at[order])
+        changes.append(np.diff(level[order], prepend=0))
+    if not times:
+        return np.empty(0), np.empty(0)
+    at, change = np.concatenate(times), np.concatenate(changes)
+    order = np.argsort(at, kind="stable")
+    return at[order] / 1e9, np.cumsum(change[order])
