@@ -69,9 +69,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-APP_OPTIONS = ("--browser.gatherUsageStats=false", "--server.fileWatcherType=none", "--client.toolbarMode=minimal")
-"""Nothing leaves this machine, nothing of the server's own development is on offer."""
-
 
 @app.callback(invoke_without_command=True)
 def servetwin(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
@@ -305,19 +302,27 @@ def schema() -> None:
 
 
 @app.command(name="app")
-def dashboard(port: Annotated[int, typer.Option(metavar="N", help="Port on localhost.")] = 8501) -> None:
+def dashboard(
+    port: Annotated[int, typer.Option(metavar="N", help="Port on localhost.")] = 8501,
+    workspace: Annotated[
+        Path, typer.Option(metavar="DIR", help="Folder in which it keeps uploads and opens sweeps and profiles.")
+    ] = Path("."),
+    browser: Annotated[bool, typer.Option(help="Open a browser on it.")] = True,
+) -> None:
     """Open the dashboard on this machine."""
     import importlib.util
     import os
 
     from scenarios import InputError
 
-    found = importlib.util.find_spec("app")
-    if importlib.util.find_spec("streamlit") is None or found is None or found.origin is None:
+    if importlib.util.find_spec("streamlit") is None or importlib.util.find_spec("app") is None:
         raise InputError("the dashboard needs streamlit, which is not installed: pip install 'servetwin[app]'")
-    options = ("--server.address=localhost", f"--server.port={port}", *APP_OPTIONS)
+    if not workspace.is_dir():
+        raise InputError(f"--workspace {workspace}: there is no such folder")
+    os.environ["SERVETWIN_WORKSPACE"] = str(workspace.absolute())
     # In the place of this process, so that whoever ends it ends the server.
-    os.execv(sys.executable, [sys.executable, "-m", "streamlit", "run", found.origin, *options])
+    headless = f"--server.headless={'false' if browser else 'true'}"
+    os.execv(sys.executable, [sys.executable, "-m", "dashboard.server", str(port), headless])
 
 
 @app.command()

@@ -228,10 +228,19 @@ def test_the_dashboard_takes_the_place_of_the_command_and_sends_nothing_out(serv
     pytest.importorskip("streamlit", reason="streamlit (extra `app`) is not installed")
     became: list[str] = []
     monkeypatch.setattr("os.execv", lambda path, arguments: became.extend(arguments))
-    servetwin("app", "--port", "8600")
-    assert "--server.port=8600" in became
-    assert "--browser.gatherUsageStats=false" in became
-    assert "--server.fileWatcherType=none" in became
+    servetwin("app", "--port", "8600", "--no-browser")
+    assert became[-4:] == ["-m", "dashboard.server", "8600", "--server.headless=true"]
+    from dashboard.server import OPTIONS
+
+    assert "--browser.gatherUsageStats=false" in OPTIONS
+    assert "--server.fileWatcherType=none" in OPTIONS
+
+
+def test_the_dashboard_refuses_a_workspace_that_is_not_there(servetwin):
+    pytest.importorskip("streamlit", reason="streamlit (extra `app`) is not installed")
+    code, _, err = servetwin("app", "--workspace", "nowhere")
+    assert code == 2
+    assert "there is no such folder" in err
 
 
 def test_a_reader_that_leaves_early_sees_no_traceback():

@@ -1,0 +1,12 @@
+"""Compare."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from dashboard import panel
+
+
+def page() -> None:
+    st.title("Compare")
+    panel.ask("compare")

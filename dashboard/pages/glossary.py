@@ -1,0 +1,9 @@
+"""Glossary."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+
+def page() -> None:
+    st.title("Glossary")

@@ -1,0 +1,9 @@
+"""Studies."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+
+def page() -> None:
+    st.title("Studies")

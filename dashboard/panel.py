@@ -1,0 +1,253 @@
+"""The sidebar of pages about a scenario: which one, and a widget for every knob of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any
+
+import streamlit as st
+
+import scenarios
+from dashboard import address, knobs, uploads
+from dashboard.knobs import Choice, Knob, Scale, Switch
+from dashboard.settings import TRACE, UPLOADED, MissingUploadError, Settings
+from scenarios import InputError, Scenario
+
+OPEN = ("Workload", "Model", "Hardware")
+"""Groups that are open from the start."""
+_NOTHING = object()
+_VALID = "settings.valid"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a page is about. scenario: None where the settings do not fit together; then `problem` says why."""
+
+    settings: Settings
+    scenario: Scenario | None
+    problem: str = ""
+    missing: MissingUploadError | None = None
+
+
+def ask(page: str, own: Collection[str] = ()) -> Asked:
+    """Draws the sidebar and says what is set there. page: the page's name. own: query parameters of the page itself."""
+    settings = address.current(page, own)
+    asked = _read(settings)
+    with st.sidebar:
+        _bases(settings)
+        drawn = asked.scenario or _last_valid()
+        if drawn is not None:
+            _knobs(settings, drawn)
+        _others(settings, drawn)
+        _files(settings)
+    for line in address.told():
+        st.warning(line)
+    if asked.missing is not None:
+        _missing(asked.missing)
+    elif asked.problem:
+        st.error(asked.problem)
+    return asked
+
+
+def _read(settings: Settings) -> Asked:
+    try:
+        found = settings.scenario()
+    except MissingUploadError as error:
+        return Asked(settings, None, str(error), error)
+    except InputError as error:
+        return Asked(settings, None, str(error))
+    st.session_state[_VALID] = settings
+    return Asked(settings, found)
+
+
+def _last_valid() -> Scenario | None:
+    valid = st.session_state.get(_VALID)
+    try:
+        return (Settings() if valid is None else valid).scenario()
+    except InputError:  # an upload that was removed since
+        return None
+
+
+def _bases(settings: Settings) -> None:
+    names = list(scenarios.names())
+    if settings.base not in names:
+        names.insert(0, settings.base)
+    _put("base", settings.base)
+    st.selectbox(
+        "Scenario",
+        names,
+        key="base",
+        format_func=lambda name: f"{Settings(name).named()} (uploaded)" if name.startswith(UPLOADED) else name,
+        on_change=_choose_base,
+        help="Where the knobs start from. Choosing another drops the changes.",
+    )
+    changes = len(settings.changes) + (settings.trace is not None)
+    if changes:
+        st.button(
+            f"Undo {changes} change{'s' * (changes > 1)}",
+            key="undo",
+            on_click=address.change,
+            args=(Settings(settings.base),),
+            help="Back to the scenario as it is.",
+            width="stretch",
+        )
+
+
+def _choose_base() -> None:
+    address.change(Settings(st.session_state["base"]))
+
+
+def _knobs(settings: Settings, scenario: Scenario) -> None:
+    for group, found in groupby(knobs.of(scenario), key=lambda knob: knob.group):
+        mine = list(found)
+        changed = sum(knob.path in settings.changes for knob in mine)
+        title = group if not changed else f"{group} · {changed} changed"
+        with st.expander(title, expanded=group in OPEN, key=f"group:{group}"):
+            for knob in mine:
+                _widget(knob)
+
+
+def _widget(knob: Knob) -> None:
+    key = f"knob:{knob.path}"
+    shown = knob.shown()
+    _put(key, shown)
+    more: dict[str, Any] = {"key": key, "help": knob.help, "on_change": _turned, "args": (knob,)}
+    control = knob.control
+    if isinstance(control, Choice):
+        found = knobs.options(control, shown)
+        st.selectbox(knob.label, list(found), format_func=lambda text: found.get(text, text), **more)
+    elif isinstance(control, Switch):
+        st.toggle(knob.label, **more)
+    elif isinstance(control, Scale):
+        offered = knobs.values(control, shown)
+        st.select_slider(knob.label, offered, format_func=lambda v: f"{v:,.6g}{control.unit}", **more)
+    else:
+        label = f"{knob.label} ({control.unit})" if control.unit else knob.label
+        kind = int if control.whole else float
+        least, most = (kind(bound) for bound in (control.least, control.most))
+        if shown is not None:  # a scenario may say what no knob would
+            least, most = min(least, shown), max(most, shown)
+        st.number_input(label, least, most, step=kind(control.step), placeholder="none", **more)
+
+
+def _put(key: str, value: Any) -> None:
+    """The value of a widget, if it has another: what somebody is typing there is left alone otherwise."""
+    if st.session_state.get(key, _NOTHING) != value:
+        st.session_state[key] = value
+
+
+def _turned(knob: Knob) -> None:
+    """What a widget's change means: a difference, or none where the scenario would have that value anyway."""
+    settings: Settings = st.session_state[address.SETTINGS]
+    value = st.session_state[f"knob:{knob.path}"]
+    text = knob.text(value)
+    without = settings.changed(knob.path, None)
+    if knob.path in ("model", "hardware") and _states_blocks(settings):
+        without = without.changed("engine.num_gpu_blocks", "null")  # as many as the memory of another device holds
+    try:
+        usual = {other.path: other for other in knobs.of(without.scenario())}.get(knob.path)
+        same = usual is not None and usual.text(usual.shown()) == text
+    except InputError:
+        same = False
+    address.change(without if same else without.changed(knob.path, text))
+
+
+def _states_blocks(settings: Settings) -> bool:
+    try:
+        return settings.scenario().engine.num_gpu_blocks is not None
+    except InputError:
+        return False
+
+
+def _others(settings: Settings, scenario: Scenario | None) -> None:
+    """Changes that no knob shows, as lines of text."""
+    known = {knob.path for knob in knobs.of(scenario)} if scenario is not None else set()
+    lines = [f"{path}={text}" for path, text in settings.changes.items() if path not in known]
+    with st.expander("Anything else", expanded=bool(lines), key="group:others"):
+        _put("others", "\n".join(lines))
+        st.text_area(
+            "Fields of the scenario, a line each",
+            key="others",
+            placeholder="engine.long_prefill_token_threshold=2048",
+            help="Path and value, as of `servetwin run --set`. `servetwin schema` lists the fields.",
+            on_change=_typed,
+            args=(known,),
+        )
+
+
+def _typed(known: set[str]) -> None:
+    settings: Settings = st.session_state[address.SETTINGS]
+    kept = {path: text for path, text in settings.changes.items() if path in known}
+    for line in st.session_state["others"].splitlines():
+        path, _, text = line.partition("=")
+        if path.strip():
+            kept[path.strip()] = text.strip()
+    address.change(replace(settings, changes=kept))
+
+
+def _files(settings: Settings) -> None:
+    with st.expander("Files", key="group:files"):
+        if settings.trace is not None:
+            found = uploads.find(settings.trace)
+            st.caption(f"Replays {found or settings.trace}.")
+            st.button("Without the trace", on_click=address.change, args=(replace(settings, trace=None),))
+        for what, kinds in ((TRACE, uploads.TRACES), ("scenario", uploads.SCENARIOS)):
+            st.file_uploader(
+                f"Upload a {what}",
+                kinds,
+                key=f"upload:{what}",
+                max_upload_size=uploads.LARGEST,
+                on_change=_uploaded,
+                args=(what,),
+                help={
+                    TRACE: "Replayed instead of generated requests: CSV (Azure's, BurstGPT's or any) or JSONL (Mooncake's, sessions).",
+                    "scenario": "A YAML file as `servetwin init` writes it.",
+                }[what],
+            )
+
+
+def _uploaded(what: str) -> None:
+    file = st.session_state[f"upload:{what}"]
+    if file is None:
+        return
+    settings: Settings = st.session_state[address.SETTINGS]
+    try:
+        upload = uploads.keep(file.name, file.getvalue())
+        new = replace(settings, trace=upload.digest) if what == TRACE else Settings(UPLOADED + upload.digest)
+        if what != TRACE:
+            new.scenario()
+    except InputError as error:
+        st.session_state[address.TOLD] = [str(error)]
+        return
+    address.change(new)
+
+
+def _missing(error: MissingUploadError) -> None:
+    st.error(str(error))
+    st.file_uploader(
+        f"The {error.what} of this link",
+        uploads.TRACES if error.what == TRACE else uploads.SCENARIOS,
+        key="upload:missing",
+        max_upload_size=uploads.LARGEST,
+        on_change=_found_again,
+        args=(error,),
+    )
+
+
+def _found_again(error: MissingUploadError) -> None:
+    file = st.session_state["upload:missing"]
+    if file is None:
+        return
+    try:
+        upload = uploads.keep(file.name, file.getvalue())
+    except InputError as problem:
+        st.session_state[address.TOLD] = [str(problem)]
+        return
+    if upload.digest != error.digest:
+        st.session_state[address.TOLD] = [
+            f"{upload} is another file (SHA-256 {upload.digest}…) than the one that the link names ({error.digest}…)"
+        ]
+        return
+    st.session_state[address.TOLD] = []

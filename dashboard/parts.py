@@ -1,0 +1,150 @@
+"""What pages share: figures with their downloads, waiting for work, downloads of scenarios and data."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Hashable
+from functools import cache
+from typing import Any
+
+import streamlit as st
+from streamlit.runtime import get_instance
+from streamlit.runtime.scriptrunner import get_script_run_ctx
+
+from dashboard import theme
+from dashboard.jobs import Job, Jobs
+from studies.figures import Figure
+from studies.reports.tables import Table
+from studies.results import file_name
+
+PLOT = {"displaylogo": False, "displayModeBar": False, "responsive": True}
+BEAT = 0.1
+"""Seconds between two looks at work that is going on."""
+QUICK = 0.4
+"""Seconds after which a page says that it waits."""
+
+
+@cache
+def jobs() -> Jobs:
+    """The server's processes, shared by all pages and readers."""
+    found = Jobs(alive=_is_open)
+    found.warm()
+    return found
+
+
+def _is_open(who: Hashable) -> bool:
+    session = who[0] if isinstance(who, tuple) else who
+    try:
+        return get_instance().is_active_session(str(session))
+    except RuntimeError:  # no server: a test
+        return True
+
+
+def ask(slot: str, key: Hashable, function: Callable[..., Any], *arguments: Any) -> Job:
+    """Work for a place of the page, begun if nobody had it done; what the place asked for before is superseded."""
+    context = get_script_run_ctx()
+    who = (context.session_id if context is not None else "", slot)
+    return jobs().ask(who, (function.__qualname__, key), function, *arguments)
+
+
+def follow(job: Job, draw: Callable[[Any, bool], None], what: str = "simulating") -> None:
+    """Draws the result, and until it is there how far it is, what there is already, and a button that ends it.
+
+    draw: called with a result and whether it is complete. Every look at the work is a point where the script ends when a knob is
+    turned meanwhile.
+    """
+    if not job.wait(QUICK):
+        _wait(job, draw, what)
+    if job.state == "done":
+        draw(job.result, True)
+    elif job.state == "refused":
+        st.error(job.error)
+    elif job.state == "cancelled":
+        st.info("Cancelled. Change something, or run it again.")
+        st.button("Run again", key=f"again:{job.key}")
+    elif job.state == "failed":
+        st.error("This is a defect of servetwin, not of what you asked for. The details help to mend it.")
+        with st.expander("Details"):
+            st.code(job.error)
+
+
+def _wait(job: Job, draw: Callable[[Any, bool], None], what: str) -> None:
+    line = st.empty()
+    with line.container(horizontal=True, vertical_alignment="center"):
+        bar = st.empty()
+        st.button("Cancel", key=f"cancel:{job.key}", on_click=jobs().cancel, args=(job,))
+    place, drawn = st.empty(), 0
+    while not job.wait(BEAT):
+        bar.progress(min(job.share, 1.0), f"{job.what or what} …")
+        if job.partials > drawn and job.partial is not None:
+            drawn = job.partials
+            with place.container():
+                draw(job.partial, False)
+    line.empty()
+    place.empty()
+
+
+def figure(found: Figure, key: str, title: str = "", select: str | None = None) -> Any:
+    """A figure with its alternative text and its download; with `select` (a selection mode) also what was clicked."""
+    from studies.figures import described, themed
+
+    if title:
+        st.markdown(f"**{title}**")
+    more: dict[str, Any] = {} if select is None else {"on_select": "rerun", "selection_mode": select}
+    event = st.plotly_chart(themed(found, theme.dark()), key=key, theme=None, config=PLOT, alt=described(found), **more)
+    st.download_button(
+        "HTML",
+        lambda: _page(title or key, found),
+        f"{file_name(title or key)}.html",
+        "text/html",
+        key=f"save:{key}",
+        type="tertiary",
+        icon=":material/download:",
+        on_click="ignore",
+        help="This figure as a file that opens without a network.",
+    )
+    return event
+
+
+def _page(title: str, found: Figure) -> str:
+    from studies.reports import html
+
+    return html.render(html.Page(title, sections=[html.Section("", figures=[(title, found, True)])]))
+
+
+def table(found: Table) -> None:
+    """A table of a report."""
+    if found.title:
+        st.markdown(f"**{found.title}**")
+    st.table([dict(zip(found.head, row, strict=True)) for row in found.rows])
+    if found.note:
+        st.caption(found.note.replace("\n", "  \n"))  # two spaces keep the line break
+
+
+def save_table(found: Callable[[], Any], name: str) -> None:
+    """Downloads of a `pyarrow.Table` as Parquet and CSV, made when they are asked for."""
+
+    def parquet() -> bytes:
+        import pyarrow.parquet as pq
+
+        out = io.BytesIO()
+        pq.write_table(found(), out, compression="zstd")
+        return out.getvalue()
+
+    def csv() -> bytes:
+        import pyarrow.csv
+
+        out = io.BytesIO()
+        pyarrow.csv.write_csv(found(), out)
+        return out.getvalue()
+
+    for kind, make, mime in (("Parquet", parquet, "application/vnd.apache.parquet"), ("CSV", csv, "text/csv")):
+        st.download_button(
+            kind,
+            make,
+            f"{file_name(name)}.{kind.lower()}",
+            mime,
+            key=f"save:{name}:{kind}",
+            on_click="ignore",
+            icon=":material/download:",
+        )

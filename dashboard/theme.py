@@ -1,0 +1,38 @@
+"""How the dashboard looks: the theme that its server is started with, and whether a page is seen light or dark."""
+
+from __future__ import annotations
+
+from importlib import resources
+
+import streamlit as st
+
+ICON = (resources.files("dashboard") / "icon.svg").read_text(encoding="utf-8")
+CSS = """
+<style>
+/* Room for what matters: the result starts near the top of the page. */
+[data-testid="stMainBlockContainer"] {padding-top: 4.2rem; padding-bottom: 3rem; max-width: 1500px}
+[data-testid="stSidebarUserContent"] {padding-bottom: 2rem}
+[data-testid="stMetricValue"] {font-variant-numeric: tabular-nums; font-size: 1.45rem}
+[data-testid="stMetric"] {padding: 0.55rem 0.8rem}
+/* Cards and small figures side by side as far as they fit; one below the other on a telephone. */
+@media (max-width: 640px) {
+  [data-testid="stMainBlockContainer"] {padding-left: 0.9rem; padding-right: 0.9rem}
+  [data-testid="stMetricValue"] {font-size: 1.15rem}
+}
+</style>
+"""
+
+
+def options() -> tuple[str, ...]:
+    """Command-line options of `streamlit run`."""
+    return (f"--theme.base={resources.files('dashboard') / 'theme.toml'}",)
+
+
+def apply() -> None:
+    """What the theme alone cannot say. Once a run of the script."""
+    st.html(CSS)
+
+
+def dark() -> bool:
+    """Whether the reader sees the page on dark ground."""
+    return st.context.theme.type == "dark"

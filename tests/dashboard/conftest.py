@@ -1,0 +1,41 @@
+"""The dashboard in a test: its pages without a browser, in a workspace of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cli
+
+apptest = pytest.importorskip("streamlit.testing.v1", reason="streamlit (extra `app`) is not installed")
+
+
+@pytest.fixture
+def workspace(tmp_path, monkeypatch) -> Path:
+    """An empty workspace."""
+    monkeypatch.setenv("SERVETWIN_WORKSPACE", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def opened(workspace) -> Callable[..., Any]:
+    """Opens a page by its function's module name, with query parameters: an `AppTest` that has run once."""
+
+    def call(page: str = "explore", **query: str) -> Any:
+        found = apptest.AppTest.from_file(str(Path(cli.__file__).with_name("app.py")), default_timeout=60)
+        if page != "explore":
+            found = apptest.AppTest.from_function(_one_page, args=(page,), default_timeout=60)
+        for name, text in query.items():
+            found.query_params[name.replace("__", ".")] = text
+        return found.run()
+
+    return call
+
+
+def _one_page(page: str) -> None:
+    from importlib import import_module
+
+    import_module(f"dashboard.pages.{page}").page()
