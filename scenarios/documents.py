@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gzip
+import io
 import zlib
 from functools import lru_cache
 from pathlib import Path
@@ -15,12 +16,16 @@ from scenarios.errors import InputError, one_message
 
 Model = TypeVar("Model", bound=BaseModel)
 
+_MOST_UNPACKED = 1 << 30
+_MOST_RATIO = 200
+"""Bytes that a packed one may stand for: traces reach some 30, files made to fill a memory 1,000."""
+
 
 def parse(text: str, source: str) -> Any:
     """The document of a YAML text.
 
     Raises:
-        InputError: broken syntax, a key written twice, several documents.
+        InputError: broken syntax, a key written twice, several documents, or too much: see `strict_yaml.parse`.
     """
     return copy.deepcopy(_parsed(text, source))
 
@@ -37,19 +42,37 @@ def read_text(path: Path) -> str:
     """A file's text, unpacked if it is gzip, or an InputError that says why not."""
     try:
         raw = path.read_bytes()
-        if raw[:2] == b"\x1f\x8b":
-            raw = gzip.decompress(raw)
-        return raw.decode("utf-8-sig")
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such file") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not text in UTF-8 (byte {error.start})") from None
-    except EOFError:
-        raise InputError(f"{path}: the gzip file is truncated; copy it again") from None
-    except (gzip.BadGzipFile, zlib.error) as error:
-        raise InputError(f"{path}: a broken gzip file: {error}") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    return text_of(raw, str(path))
+
+
+def text_of(raw: bytes, source: str) -> str:
+    """The text of a file's bytes, unpacked if they are gzip.
+
+    Raises:
+        InputError: not UTF-8, or a gzip file that is broken or unpacks to far more than any text does.
+    """
+    try:
+        return (_unpacked(raw, source) if raw[:2] == b"\x1f\x8b" else raw).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        hint = "; it is UTF-16: save it as UTF-8" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else ""
+        raise InputError(f"{source}: not text in UTF-8 (byte {error.start}){hint}") from None
+    except EOFError:
+        raise InputError(f"{source}: the gzip file is truncated; copy it again") from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(f"{source}: a broken gzip file: {error}") from None
+
+
+def _unpacked(raw: bytes, source: str) -> bytes:
+    most = min(_MOST_UNPACKED, _MOST_RATIO * len(raw) + (1 << 20))
+    with gzip.GzipFile(fileobj=io.BytesIO(raw)) as file:
+        unpacked = file.read(most + 1)
+    if len(unpacked) > most:
+        raise InputError(f"{source}: unpacks to more than {most >> 20:,} MiB, which is not read; give a part of it")
+    return unpacked
 
 
 def read_mapping(path: Path) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def unknown(kind: str, name: object, allowed: Iterable[str]) -> str:
     names = list(allowed)
     close = nearest(str(name), names)
     hint = f": did you mean {close!r}?" if close else "."
-    return f"unknown {kind} {name!r}{hint} Allowed: {', '.join(names)}"
+    return f"unknown {kind} {shown(name)}{hint} Allowed: {', '.join(names)}"
 
 
 def check_name(kind: str, name: str, allowed: Iterable[str]) -> str:
@@ -99,7 +99,8 @@ def _holds(data: Any, part: int | str) -> bool:
     return isinstance(data, list | tuple) and isinstance(part, int) and part < len(data)
 
 
-def _show(value: Any) -> str:
+def shown(value: Any) -> str:
+    """How messages write a value: as Python does, the beginning of a long one."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
@@ -120,23 +121,23 @@ def _sentence(error: ErrorDetails, found: Any) -> str:
         allowed = [name.strip("' ") for name in str(context["expected"]).replace(" or ", ",").split(",")]
         return unknown("value", found, allowed)
     if kind in ("int_type", "int_from_float"):
-        return f"found {_show(found)}, but a whole number is needed"
+        return f"found {shown(found)}, but a whole number is needed"
     if kind == "float_type":
-        return f"found {_show(found)}, but a number is needed"
+        return f"found {shown(found)}, but a number is needed"
     if kind == "bool_type":
-        return f"found {_show(found)}, but true or false is needed"
+        return f"found {shown(found)}, but true or false is needed"
     if kind == "string_type":
-        return f"found {_show(found)}, but text is needed"
+        return f"found {shown(found)}, but text is needed"
     if kind == "finite_number":
-        return f"found {_show(found)}, but a finite number is needed"
+        return f"found {shown(found)}, but a finite number is needed"
     if kind in ("model_type", "model_attributes_type", "dataclass_type", "dict_type", "mapping_type"):
-        return f"found {_show(found)}, but a mapping of fields is needed"
+        return f"found {shown(found)}, but a mapping of fields is needed"
     if kind in ("list_type", "tuple_type"):
-        return f"found {_show(found)}, but a list is needed"
+        return f"found {shown(found)}, but a list is needed"
     if kind == "too_short":
-        return f"found {_show(found)}, but at least {context['min_length']} of them must be named"
+        return f"found {shown(found)}, but at least {context['min_length']} of them must be named"
     allowed_text = error["msg"].removeprefix("Input should ")
-    return f"found {_show(found)}, but it should {allowed_text}"
+    return f"found {shown(found)}, but it should {allowed_text}"
 
 
 def one_message(error: ValidationError, data: Any) -> tuple[str, str]:

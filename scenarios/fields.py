@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import re
 from collections.abc import Mapping
 from decimal import Decimal
 from functools import lru_cache
-from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from pydantic import (
@@ -28,6 +28,7 @@ from pydantic import (
 from pydantic_core import CoreSchema
 
 from scenarios.errors import check_keys
+from scenarios.paths import NamesFile, located
 
 _SECONDS = {"ns": "1e-9", "us": "1e-6", "ms": "1e-3", "s": "1", "m": "60", "min": "60", "h": "3600"}
 _NUMBER = r"[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?"
@@ -156,25 +157,18 @@ Rate = Annotated[float, BeforeValidator(parse_positive_rate), _rate_schema]
 RateOrZero = Annotated[float, BeforeValidator(parse_rate), _rate_schema]
 
 
-def _beside_the_scenario(value: object, info: ValidationInfo) -> str:
-    """The path as seen from here: what a scenario names is looked for beside its file."""
+def _existing(value: object, info: ValidationInfo) -> str:
     if not isinstance(value, str):
         raise ValueError(f"found {value!r}, but the path of a file is needed")
-    base = (info.context or {}).get("base")
-    path = Path(value).expanduser()
-    return str(base / path) if base is not None and not path.is_absolute() else str(path)
-
-
-def _existing(value: object, info: ValidationInfo) -> str:
-    path = _beside_the_scenario(value, info)
-    if not Path(path).is_file():
+    path = located(value, info)
+    if not os.path.isfile(path):
         raise ValueError(f"there is no file {path}")
-    return path
+    return str(path)
 
 
 def digest(path: str) -> str:
     """SHA-256 of a file's bytes."""
-    state = Path(path).stat()
+    state = os.stat(path)
     return _digest(path, state.st_ino, state.st_size, state.st_mtime_ns)
 
 
@@ -194,5 +188,5 @@ def _path_or_digest(path: str | None, info: SerializationInfo) -> str | None:
     return digest(path) if path is not None and wants_digest(info) else path
 
 
-File = Annotated[str, BeforeValidator(_existing), PlainSerializer(_path_or_digest)]
+File = Annotated[str, NamesFile(_existing), PlainSerializer(_path_or_digest)]
 """Path of a file that exists, relative to the scenario's own file."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -42,12 +43,14 @@ def read_config(path: Path) -> ModelSpec:
     Raises:
         InputError: not readable, a field missing or of the wrong kind, or an architecture that is not modelled.
     """
-    file = path / "config.json" if path.is_dir() else path
+    file = path / "config.json" if os.path.isdir(path) else path
     text = read_text(file)
     try:
         config = json.loads(text)
     except json.JSONDecodeError as error:
         raise InputError(f"{file}: line {error.lineno}, column {error.colno}: not valid JSON: {error.msg}") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{file}: not valid JSON: {error}") from None
     if not isinstance(config, dict):
         raise InputError(f"{file}: found {type(config).__name__}, but a Hugging Face config is a JSON object")
     return from_config(config, str(file), file.resolve().parent.name or file.stem)

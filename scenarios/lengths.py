@@ -201,7 +201,10 @@ def read_values(file: str, column: str | None) -> Tokens:
         InputError: names file and line.
     """
     text = read_text(Path(file))
-    rows = [(number, row) for number, row in enumerate(csv.reader(io.StringIO(text)), 1) if row]
+    try:
+        rows = [(number, row) for number, row in enumerate(csv.reader(io.StringIO(text)), 1) if row]
+    except csv.Error as error:
+        raise InputError(f"{file}: broken CSV: {error}") from None
     if not rows:
         raise InputError(f"{file}: the file is empty; one length a line is needed")
     place = 0
@@ -213,11 +216,11 @@ def read_values(file: str, column: str | None) -> Tokens:
         rows = rows[1:]
     elif len(header) > 1:
         raise InputError(f"{file}: line 1: found {len(header)} columns ({', '.join(header)}); name one with column")
-    elif not header[0].strip().isdigit():
+    elif not header[0].strip().isdecimal():
         rows = rows[1:]
     values = []
     for number, row in rows:
-        if place >= len(row) or not row[place].strip().isdigit() or not 1 <= int(row[place]) <= MOST_TOKENS:
+        if place >= len(row) or not row[place].strip().isdecimal() or not 1 <= int(row[place]) <= MOST_TOKENS:
             found = row[place] if place < len(row) else "nothing"
             raise InputError(f"{file}: line {number}: found {found!r}, but a whole number of tokens above 0 is needed")
         values.append(int(row[place]))

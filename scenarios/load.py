@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,9 +15,10 @@ from pydantic import ValidationError
 
 from scenarios import documents, library
 from scenarios.errors import InputError, Location, dotted, one_message
+from scenarios.paths import place
 from scenarios.presets import ALIASES, PRESETS
 from scenarios.schema import Scenario
-from scenarios.shipped import Shipped
+from scenarios.shipped import Found, Shipped
 from serving.batching import BATCHINGS
 from serving.capacity import CAPACITIES
 from serving.policies import ORDERS
@@ -86,19 +88,21 @@ def load(
     overrides: Sequence[str | Override] = (),
     trace: str | Path | None = None,
     seed: int | None = None,
+    within: Path | None = None,
 ) -> Scenario:
     """The scenario of a file, or the shipped one of that name.
 
     Args:
         overrides: `engine.max_num_seqs=64`, a path inside the file and a YAML value, or such an `Override`; the last one wins.
-        trace: replayed instead of the generated requests; relative to the working directory.
+        trace: replayed instead of the generated requests; relative to the working directory, or to `within`.
         seed: instead of the file's.
+        within: a folder that the file, and all that it names, must lie in: for a scenario that comes from a stranger.
 
     Raises:
         InputError: one message that names the file, the path inside it, what was found and what is allowed.
     """
-    text, source, base = _SHIPPED.find(path)
-    return loads(text, source=source, base=base, overrides=overrides, trace=trace, seed=seed)
+    text, source, base = _SHIPPED.find(path) if within is None else _confined(str(path), within)
+    return loads(text, source=source, base=base, overrides=overrides, trace=trace, seed=seed, within=within)
 
 
 def loads(
@@ -109,8 +113,19 @@ def loads(
     overrides: Sequence[str | Override] = (),
     trace: str | Path | None = None,
     seed: int | None = None,
+    within: Path | None = None,
 ) -> Scenario:
-    """The scenario of a YAML text; `base` is where its files are looked for, `source` what messages call it."""
+    """The scenario of a YAML text.
+
+    Args:
+        source: what messages call it. base: where its files are looked for.
+        overrides, trace, seed: as of `load`.
+        within: a folder that all files that it names must lie in, links followed: for a text that comes from a stranger. They are
+            then looked for in that folder unless `base` says otherwise.
+
+    Raises:
+        InputError: as of `load`. What lies outside `within` is refused unopened, in the same words whether or not it exists.
+    """
     data = documents.mapping(text, source)
     origin: dict[str, str] = {}
     for given in overrides:
@@ -118,15 +133,12 @@ def loads(
         _put(data, override.location, copy.deepcopy(override.value), override.source)
         origin[dotted(override.location)] = override.source
     if trace is not None:
-        if not Path(trace).is_file():
-            found = "not a regular file (it is read twice)" if Path(trace).exists() else "there is no such file"
-            raise InputError(f"--trace {trace}: {found}")
-        _put(data, ("workload", "trace", "path"), str(Path(trace).absolute()), f"--trace {trace}")
+        _put(data, ("workload", "trace", "path"), _trace(trace, within), f"--trace {trace}")
     if seed is not None:
         data["seed"] = seed
         origin["seed"] = f"--seed {seed}"
     try:
-        return Scenario.model_validate(data, context={"base": base} if base is not None else {})
+        return Scenario.model_validate(data, context={"base": base, "within": within})
     except ValidationError as error:
         path, problem = one_message(error, data)
         for where, flag in origin.items():
@@ -136,13 +148,36 @@ def loads(
         raise InputError(f"{source}: {path}: {problem}" if path else f"{source}: {problem}") from None
 
 
-def changed(scenario: Scenario, overrides: Sequence[str | Override], *, trace: str | Path | None = None) -> Scenario:
-    """The same scenario with some values changed, as if its file said so. overrides, trace: as of `load`.
+def changed(
+    scenario: Scenario,
+    overrides: Sequence[str | Override],
+    *,
+    trace: str | Path | None = None,
+    within: Path | None = None,
+) -> Scenario:
+    """The same scenario with some values changed, as if its file said so. overrides, trace, within: as of `loads`.
 
     Raises:
-        InputError: as of `load`; messages call the scenario by its name.
+        InputError: as of `loads`; messages call the scenario by its name.
     """
-    return loads(scenario.to_yaml(), source=scenario.name, overrides=overrides, trace=trace)
+    return loads(scenario.to_yaml(), source=scenario.name, overrides=overrides, trace=trace, within=within)
+
+
+def _confined(name: str, within: Path) -> Found:
+    """A shipped scenario, or a file of that folder."""
+    if name in names():
+        return Found(_SHIPPED.text(name), f"{name}.yaml", None)
+    file = place(name, within=within)
+    return Found(documents.read_text(file), str(file), file.parent)
+
+
+def _trace(given: str | Path, within: Path | None) -> str:
+    """The path of a trace that replaces what a scenario generates."""
+    file = Path(given).absolute() if within is None else place(str(given), within=within)
+    if not os.path.isfile(file):
+        found = "not a regular file (it is read twice)" if os.path.exists(file) else "there is no such file"
+        raise InputError(f"--trace {given}: {found}")
+    return str(file)
 
 
 def _inside(path: str, outer: str) -> bool:

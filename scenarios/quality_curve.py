@@ -69,7 +69,10 @@ def _measured(path: Path) -> tuple[tuple[float, float], ...]:
     Raises:
         InputError, ValueError: the file cannot be read, or holds something else.
     """
-    rows = list(csv.reader(documents.read_text(path).splitlines()))
+    try:
+        rows = list(csv.reader(documents.read_text(path).splitlines()))
+    except csv.Error as error:
+        raise ValueError(f"{path}: broken CSV: {error}") from None
     head = [name.strip().lower() for name in rows[0]] if rows else []
     if "difficulty" not in head or "score" not in head:
         raise ValueError(

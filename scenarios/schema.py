@@ -31,6 +31,8 @@ from scenarios.workload_spec import WorkloadSpec, check_fixed_lengths
 from serving.config import EngineConfig
 from serving.routing import Routing
 
+SCHEMA_VERSION = 1
+
 
 class Scenario(Section):
     """All of it. Build one with `scenarios.load`, or from Python with `Scenario.model_validate(mapping)`.
@@ -67,6 +69,19 @@ class Scenario(Section):
     cost: Cost = Cost()
     seed: int = Field(default=0, ge=0)
     horizon: PositiveDuration | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_this_version(cls, data: Any) -> Any:
+        """First of all: what a newer version has added would be called unknown fields."""
+        version = data.get("schema_version") if isinstance(data, Mapping) else None
+        if isinstance(version, int) and version > SCHEMA_VERSION:
+            raise misplaced(
+                f"found {version}: the scenario comes from a newer servetwin, and this one reads version {SCHEMA_VERSION}; update "
+                f"servetwin, or write schema_version: {SCHEMA_VERSION} and leave out what this one does not know",
+                "schema_version",
+            )
+        return data
 
     @model_validator(mode="before")
     @classmethod
@@ -179,7 +194,7 @@ class Scenario(Section):
         import yaml  # not needed to run a scenario: a machine that only measures may have no PyYAML
 
         data = self.model_dump(mode="json", exclude_unset=True)
-        return yaml.safe_dump({"schema_version": 1} | data, sort_keys=False, allow_unicode=True, width=120)
+        return yaml.safe_dump({"schema_version": SCHEMA_VERSION} | data, sort_keys=False, allow_unicode=True, width=120)
 
 
 def _check_some_hold(workload: WorkloadSpec, configs: Sequence[EngineConfig]) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer, SerializationInfo, ValidationInfo, WithJsonSchema
@@ -16,12 +16,15 @@ from scenarios.fields import wants_digest
 from scenarios.hardware import HardwareSpec
 from scenarios.hf_config import read_config
 from scenarios.models import ModelSpec
+from scenarios.paths import NamesFile, located
 
 
 def _model(value: Any, info: ValidationInfo) -> Any:
     if isinstance(value, str):
-        path = Path((info.context or {}).get("base") or ".") / value
-        if value.endswith(".json") or path.is_dir():
+        path = located(value, info)
+        if os.path.isdir(path):
+            return read_config(located(os.path.join(value, "config.json"), info))
+        if value.endswith(".json"):
             return read_config(path)
         return model_catalog.model(value)
     if isinstance(value, Mapping):
@@ -60,7 +63,7 @@ def _named_or_sheet_schema(catalog: Mapping[str, object], what: str) -> WithJson
 
 Model = Annotated[
     ModelSpec,
-    BeforeValidator(_model),
+    NamesFile(_model),
     PlainSerializer(_name_or_sheet),
     _named_or_sheet_schema(model_catalog.CATALOG, "Name, path of a Hugging Face config.json, or dimensions."),
 ]

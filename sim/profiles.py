@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import difflib
 import json
 from functools import cache
 from importlib import resources
@@ -11,7 +10,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from scenarios.errors import InputError, nearest, one_message
+from scenarios.cost import profile_names, unknown_profile
+from scenarios.errors import InputError, one_message
 from sim.operator_profile import OperatorProfile
 from sim.profile import Profile
 
@@ -23,19 +23,7 @@ AnyProfile = Profile | OperatorProfile
 
 def shipped_profiles() -> list[str]:
     """Names of the profiles that come with the package: `file`, or `folder/file` where they are grouped by hardware."""
-    return list(_shipped_names())
-
-
-@cache
-def _shipped_names() -> tuple[str, ...]:
-    root = resources.files("calibration.profiles")
-    names = []
-    for entry in root.iterdir():
-        if entry.is_dir():
-            names += [f"{entry.name}/{f.name}" for f in entry.iterdir() if f.name.endswith(".json")]
-        elif entry.name.endswith(".json"):
-            names.append(entry.name)
-    return tuple(sorted(name.removesuffix(".json") for name in names))
+    return list(profile_names())
 
 
 def shipped_bytes(name: str) -> bytes:
@@ -52,9 +40,9 @@ def load_profile(source: Path | str) -> AnyProfile:
     path = Path(source)
     if path.is_file():
         return _parsed(path.read_bytes(), str(path))
-    if str(source) in _shipped_names():
+    if str(source) in profile_names():
         return _shipped(str(source))
-    raise InputError(_no_profile(str(source), shipped_profiles()))
+    raise InputError(unknown_profile(str(source)))
 
 
 @cache
@@ -94,13 +82,3 @@ def _least_ns(profile: AnyProfile) -> float:
     if isinstance(profile, Profile):
         return profile.dense[0][1] + profile.coefficients.head
     return sum(min(curve.ns) for curve in profile.tokens.values()) + min(profile.head.ns) + profile.host.step_ns
-
-
-def _no_profile(name: str, names: list[str]) -> str:
-    """What to say where there is none of that name: the nearest few, for there are more than anybody reads."""
-    close = difflib.get_close_matches(name.lower(), names, n=6, cutoff=0.3) or names[:6]
-    hint = f": did you mean {close[0]!r}?" if nearest(name, names) else "."
-    return (
-        f"unknown profile {name!r}{hint} {len(names)} come with the package (`servetwin profiles` lists them), {', '.join(close)} "
-        "among them; or give the path of a profile's JSON file"
-    )

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
+from scenarios.cost import AUTO
 from scenarios.errors import InputError
 from scenarios.schema import Scenario
 from sim.cost import CostModel
@@ -16,9 +17,6 @@ from sim.profile_cost import ProfileCost
 from sim.profile_parts import Noise
 from sim.profiles import AnyProfile, load_profile, shipped_bytes, shipped_profiles
 from sim.roofline import Roofline
-
-AUTO = "auto"
-"""As a profile's name: the shipped one of the scenario's model, hardware, precisions and tensor-parallel degree."""
 
 
 class Subject(NamedTuple):

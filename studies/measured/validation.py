@@ -14,13 +14,13 @@ from calibration.measured.overhead import Overhead, fit_overhead, with_host_time
 from calibration.measured.run import MeasuredRun
 from calibration.measured.source import MeasuredSource, Steps, load_source
 from calibration.step_log import read_iterations
-from scenarios.cost import Cost
+from scenarios.cost import AUTO, Cost
 from scenarios.errors import InputError, unknown
 from scenarios.schema import Scenario
 from scenarios.trace_options import TimeUnit
 from sim.cost import CostModel
 from sim.profiles import AnyProfile, load_profile
-from studies.aspects.step_costs import AUTO, cost_of, priced, profile_cost, profile_of
+from studies.aspects.step_costs import cost_of, priced, profile_cost, profile_of
 from studies.measured.engine import Engine, engine_of
 from studies.measured.loads import Load, Replays, compared
 from studies.reports.limits import NOT_MODELLED

@@ -61,7 +61,7 @@ Refusal = Callable[..., str]
         ("hardware: cpu", "hardware: cpu\nprices: {gpu_hour: -1}", ["prices.gpu_hour:", "-1"]),
         ("hardware: cpu", "hardware: cpu\nprices: {gpu_hour: .inf}", ["prices.gpu_hour:", "finite"]),
         ("hardware: cpu", "hardware: cpu\nrouter: round_robbin", ["router:", "did you mean 'round_robin'"]),
-        ("hardware: cpu", "hardware: cpu\nschema_version: 2", ["schema_version:", "2", "Allowed: 1"]),
+        ("hardware: cpu", "hardware: cpu\nschema_version: 2", ["schema_version:", "2", "newer servetwin", "version 1", "update"]),
         ("hardware: cpu", "hardware: cpu\nseed: -1", ["seed:", "-1"]),
         ("hardware: cpu", "hardware: cpu\nobjectives: [ttft_p99 <= 500]", ["objectives[0]:", "500ms"]),
         ("hardware: cpu", "hardware: cpu\nobjectives: [tfft_p99 <= 5s]", ["objectives[0]:", "did you mean 'ttft_p99'"]),
