@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from studies import figures
-from studies.capacity.cheapest import PER_HOUR, Cheapest, pareto
+from studies.capacity.cheapest import PER_HOUR, Cheapest, Judged, pareto
+from studies.figures.alt_text import counted, number
 from studies.reports import tables
 
 _TAIL = "p99_ttft_ms"
@@ -38,7 +40,7 @@ def figure(found: Cheapest) -> figures.Figure:
             "name": "Pareto set",
             "x": [j.usd for j in front],
             "y": [j.figure(key) for j in front],
-            "line": {"color": "#999999", "width": 1.5, "dash": "dot", "shape": "hv"},
+            "line": {"color": figures.GREY, "width": 1.5, "dash": "dot", "shape": "hv"},
             "hoverinfo": "skip",
         }
     ]
@@ -69,6 +71,7 @@ def figure(found: Cheapest) -> figures.Figure:
         "data": data,
         "layout": figures.layout(
             400,
+            _said(found, front, key, label),
             xaxis=figures.axis(unit(found), rangemode="tozero"),
             yaxis=figures.axis(label, type="log", **({"dtick": 1} if wide else {})),
         ),
@@ -104,3 +107,19 @@ def figure(found: Cheapest) -> figures.Figure:
             {"type": "line", "x0": 0, "x1": 1, "xref": "paper", "y0": limit, "y1": limit, "line": line}
         ]
     return drawn
+
+
+def _said(found: Cheapest, front: Sequence[Judged], key: str, label: str) -> str:
+    """The cheapest, and the line that it lies on."""
+    line = "; ".join(
+        f"{j.candidate.name} ({number(j.usd)} USD, {number(value)})"
+        for j in front
+        if (value := j.figure(key)) is not None
+    )
+    best = (
+        f"Cheapest that meets every objective: {found.best.candidate.name}."
+        if found.best
+        else "None meets every objective."
+    )
+    each = counted(len(found.judged), "configuration")
+    return f"{label} against {unit(found)} of {each}. {best} No other beats: {line or 'none'}."

@@ -10,6 +10,8 @@ from studies import figures
 from studies.capacity.attainment import Binding
 from studies.capacity.cheapest_report import nearest, of_limit
 from studies.capacity.replicas import Fewest
+from studies.figures import style
+from studies.figures.alt_text import course
 from studies.reports import files, html, tables, written
 from studies.reports.strict_json import dumps
 from studies.reports.tables import Table, number
@@ -100,7 +102,7 @@ def table(found: Fewest) -> Table:
 
 def figure(found: Fewest) -> figures.Figure:
     """Every objective's figure as a share of its limit, with intervals, against the value."""
-    data = []
+    data, told = [], []
     for k, objective in enumerate(found.objectives):
         shown = [
             (value, share)
@@ -108,6 +110,8 @@ def figure(found: Fewest) -> figures.Figure:
             if (share := _shares(tried.intervals.get(str(objective)), objective)) is not None
         ]
         middle = [share[0] for _, share in shown]
+        if shown:
+            told.append(f"{objective} {course(list(zip([value for value, _ in shown], middle, strict=True)))}")
         data.append(
             {
                 "type": "scatter",
@@ -126,15 +130,15 @@ def figure(found: Fewest) -> figures.Figure:
                 "hovertemplate": "%{x}: %{y:.1f} % of the limit<extra>" + str(objective) + "</extra>",
             }
         )
-    line = {"color": figures.INK, "dash": "dash", "width": 1}
-    shapes = [{"type": "line", "x0": 0, "x1": 1, "xref": "paper", "y0": 100, "y1": 100, "line": line}]
+    shapes = [style.across(100, dash="dash")]
     if found.value is not None:
-        at = {"color": figures.GREEN, "dash": "dot", "width": 2}
-        shapes.append({"type": "line", "x0": found.value, "x1": found.value, "y0": 0, "y1": 1, "yref": "paper", "line": at})  # fmt: skip
+        shapes.append(style.upright(found.value, figures.GREEN, width=2))
     return {
         "data": data,
         "layout": figures.layout(
             380,
+            f"Share of its limit (%) that each objective takes, against {found.path}: {'; '.join(told)}. "
+            + ("None keeps all." if found.value is None else f"The fewest that keep all: {found.value}."),
             xaxis=figures.axis(found.path, rangemode="tozero"),
             yaxis=figures.axis("Share of the limit (%)", type="log"),
             shapes=shapes,

@@ -7,18 +7,26 @@ from typing import Any
 from scenarios.objectives import LATENCIES
 from studies.capacity.evidence import QUANTILES
 from studies.capacity.search import Capacity
-from studies.figures import BLUE, GREEN, INK, LATENCY_AXES, ORANGE, RED, Figure, axis, layout
+from studies.figures.alt_text import course, joined
+from studies.figures.latency import LATENCY_AXES
+from studies.figures.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    RED,
+    Figure,
+    across,
+    axis,
+    faint,
+    far_apart,
+    in_ratios,
+    layout,
+    upright,
+)
 from studies.statistics.intervals import Interval
 
 COLORS = dict(zip(QUANTILES, (BLUE, ORANGE, RED), strict=True))
-WASH = {
-    BLUE: "rgba(0,114,178,.16)",
-    ORANGE: "rgba(230,159,0,.18)",
-    RED: "rgba(213,94,0,.16)",
-    GREEN: "rgba(0,158,115,.16)",
-}
-FAR = 20.0
-"""Ratio of the largest to the smallest value from which an axis is logarithmic."""
 BEYOND = 1.6
 """Times the lowest load that is too high, up to which a figure shows loads."""
 
@@ -26,29 +34,28 @@ BEYOND = 1.6
 def latency(found: Capacity, metric: str) -> Figure:
     """Percentiles of `ttft`, `tpot`, `e2el` or `queue` against load, with their intervals, the limits and the answer."""
     title, unit, factor = LATENCY_AXES[metric]
-    loads, data, seen = _shown(found), [], []
+    loads, data, seen, told = _shown(found), [], [], []
     limits = [o for o in found.objectives if o.statistic is not None and LATENCIES[o.metric] == metric]
     for p in QUANTILES:
         spans = {x: found.curve[x].percentiles.get(f"p{p:g}_{metric}_ms") for x in loads}
         known = {x: span for x, span in spans.items() if span is not None and span.estimate is not None}
         data += _banded(known, f"p{p:g}", COLORS[p], factor / 1e3)
+        if known:
+            told.append(f"p{p:g} {course([(x, _short(span.estimate, factor / 1e3)) for x, span in known.items()])}")
         seen += [span.estimate * factor / 1e3 for span in known.values() if span.estimate is not None]
-    seen = [value for value in seen if value > 0]
     top = [o.limit * factor for o in limits]
-    log = bool(seen) and max(seen) > FAR * min(seen)
+    log = far_apart(value for value in seen if value > 0)
     figure: Figure = {
         "data": data,
         "layout": layout(
             360,
+            f"{title} ({unit}) against load: {'; '.join(told) or 'nothing is known'}. {_answer_said(found)}",
             xaxis=_loads(found),
-            yaxis=axis(f"{title} ({unit})", **({"type": "log", "dtick": 1} if log else {"rangemode": "tozero"})),
+            yaxis=axis(f"{title} ({unit})", **in_ratios(log)),
             shapes=_answer(found),
         ),
     }
-    figure["layout"]["shapes"] += [
-        {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": at, "y1": at, "line": {"color": INK, "dash": "dot"}}
-        for at in top
-    ]
+    figure["layout"]["shapes"] += [across(at, width=2) for at in top]
     figure["layout"]["annotations"] = [
         {
             "xref": "paper",
@@ -68,13 +75,16 @@ def latency(found: Capacity, metric: str) -> Figure:
 def throughput(found: Capacity) -> Figure:
     """Requests that end a second, and those that end within their promises, against load; the answer and the knee."""
     loads = _shown(found)
-    data = []
+    data, told = [], []
     for key, name, color in (
         ("request_throughput", "ended", BLUE),
         ("request_goodput", "ended within their promises", GREEN),
     ):
         spans = {x: found.curve[x].interval(key) for x in loads}
-        data += _banded({x: span for x, span in spans.items() if span.estimate is not None}, name, color, 1.0)
+        known = {x: span for x, span in spans.items() if span.estimate is not None}
+        data += _banded(known, name, color, 1.0)
+        if known:
+            told.append(f"{name} {course([(x, _short(span.estimate, 1.0)) for x, span in known.items()])}")
     if found.over.unit == "requests/s":
         top = max(loads)
         data.append(
@@ -84,7 +94,7 @@ def throughput(found: Capacity) -> Figure:
                 "name": "sent",
                 "x": [0, top],
                 "y": [0, top],
-                "line": {"color": "#777777", "dash": "dash", "width": 1},
+                "line": {"color": GREY, "dash": "dash", "width": 1},
                 "hoverinfo": "skip",
             }
         )
@@ -92,17 +102,7 @@ def throughput(found: Capacity) -> Figure:
     notes: list[dict[str, Any]] = []
     knee = found.knee
     if knee is not None and knee in loads:
-        shapes.append(
-            {
-                "type": "line",
-                "x0": knee,
-                "x1": knee,
-                "yref": "paper",
-                "y0": 0,
-                "y1": 1,
-                "line": {"color": ORANGE, "dash": "dot"},
-            }
-        )
+        shapes.append(upright(knee, ORANGE, width=2))
         notes.append(
             {
                 "x": knee,
@@ -118,6 +118,8 @@ def throughput(found: Capacity) -> Figure:
         "data": data,
         "layout": layout(
             360,
+            f"Requests a second against load: {'; '.join(told) or 'nothing is known'}. {_answer_said(found)}"
+            f"{f' The knee is at {found.over.said(knee)}.' if knee is not None else ''}",
             xaxis=_loads(found),
             yaxis=axis("Requests a second", rangemode="tozero"),
             shapes=shapes,
@@ -154,7 +156,7 @@ def _banded(spans: dict[float, Interval], name: str, color: str, factor: float) 
         "x": [*loads, *reversed(loads)],
         "y": [*high, *reversed([max(value, 0.0) for value in low])],
         "fill": "toself",
-        "fillcolor": WASH[color],
+        "fillcolor": faint(color),
         "line": {"width": 0},
         "hoverinfo": "skip",
         "showlegend": False,
@@ -192,6 +194,17 @@ def _answer(found: Capacity) -> list[dict[str, Any]]:
         {"type": "rect", "fillcolor": GREEN, "opacity": 0.3, "layer": "below", "line": {"color": GREEN, "width": 1.5}}
         | place
     ]
+
+
+def _answer_said(found: Capacity) -> str:
+    """Up to where the objectives hold."""
+    low, high = found.interval
+    asked = joined([str(objective) for objective in found.objectives])
+    holds = "holds" if len(found.objectives) == 1 else "hold"
+    if low is None:
+        return f"There is no load at which {asked} {holds}."
+    no_longer = "" if high is None else f", and no longer at {found.over.said(high)}"
+    return f"{asked} {holds} up to {found.over.said(low)}{no_longer}."
 
 
 def _place(value: float, log: bool) -> float:

@@ -5,21 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from studies.comparison.result import Comparison
-from studies.figures import BLUE, GREEN, INK, ORANGE, RED, Figure, axis, layout
+from studies.figures.alt_text import joined, number
+from studies.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PAPER, RED, Figure, axis, far_apart, layout
 from studies.pareto import Mark
 from studies.reports import tables, written
 from studies.reports.tables import DASH
 from studies.statistics.directions import better
 
-GREY = "#8a929c"
 MARKS: dict[Mark, dict[str, Any]] = {
     "on the front": {"color": BLUE, "symbol": "circle", "size": 11},
-    "open": {"color": "white", "symbol": "circle", "size": 10, "line": {"color": ORANGE, "width": 2}},
+    "open": {"color": PAPER, "symbol": "circle", "size": 10, "line": {"color": ORANGE, "width": 2}},
     "dominated": {"color": GREY, "symbol": "x", "size": 9},
 }
 COLORS = {"better": GREEN, "worse": RED, "higher": BLUE, "lower": BLUE}
-FAR = 20.0
-"""Ratio of the largest to the smallest value from which an axis is logarithmic."""
 LONG = 24
 NAMED = 14
 """Policies up to which a point carries its name; of more it is read under the pointer."""
@@ -75,8 +73,27 @@ def pareto(found: Comparison, k: int) -> Figure:
         )
     return {
         "data": data,
-        "layout": layout(380, xaxis=_titled(found, across), yaxis=_titled(found, up)),
+        "layout": layout(380, _front_said(found, k), xaxis=_titled(found, across), yaxis=_titled(found, up)),
     }
+
+
+def _front_said(found: Comparison, k: int) -> str:
+    """Which policies nobody dominates, and where they stand."""
+    across, up = found.fronts[k]
+    by_mark: dict[Mark, list[str]] = {mark: [] for mark in MARKS}
+    for policy, standing in found.standings[k].items():
+        if standing.mark in by_mark:
+            by_mark[standing.mark].append(policy)
+    places = [
+        f"{policy} ({number(y)} at {number(x)})"
+        for policy in by_mark["on the front"]
+        if (x := found.interval(policy, across).estimate) is not None
+        and (y := found.interval(policy, up).estimate) is not None
+    ]
+    said = [f"{tables.label(up)} against {tables.label(across)} of {len(found.runs)} policies"]
+    said.append(f"on the front: {joined(places)}" if places else "none is surely on the front")
+    said += [f"{mark}: {joined(by_mark[mark])}" for mark in ("open", "dominated") if by_mark[mark]]
+    return f"{'; '.join(said)}."
 
 
 def _places(found: Comparison, across: str) -> dict[str, str]:
@@ -93,7 +110,7 @@ def _bars(halves: list[float | None]) -> dict[str, Any]:
 def _titled(found: Comparison, key: str) -> dict[str, Any]:
     """The axis of a figure, in equal ratios where values are far apart."""
     values = [v for policy in found.runs if (v := found.interval(policy, key).estimate) is not None]
-    log = {"type": "log", "dtick": 1} if values and min(values) > 0 and max(values) > FAR * min(values) else {}
+    log = {"type": "log", "dtick": 1} if far_apart(values) else {}
     way = {"lower": "less is better", "higher": "more is better", None: ""}[better(key)]
     return axis(f"{tables.label(key)}, {way}" if way else tables.label(key), **log)
 
@@ -150,6 +167,8 @@ def change(found: Comparison, key: str) -> Figure | None:
         ],
         "layout": layout(
             90 + 28 * len(names),
+            f"{tables.label(key)} of each policy against {found.baseline}: "
+            f"{'; '.join(f'{name} {text}' for name, text in zip(names[::-1], texts[::-1], strict=True))}.",
             xaxis=axis(f"more than {against} ({unit})", zeroline=True, zerolinecolor=INK, zerolinewidth=1),
             yaxis=axis("", type="category"),
             showlegend=False,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from studies.figures.style import Figure
@@ -48,6 +49,11 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 or value == 0 else f"{value:.3g}"
 
 
+def duration(seconds: float) -> str:
+    """A time for people: in milliseconds below a second."""
+    return f"{number(seconds)} s" if abs(seconds) >= 1 or not seconds else f"{number(seconds * 1e3)} ms"
+
+
 def counted(n: int, thing: str, several: str = "") -> str:
     """`1 request`, `2 requests`."""
     return f"{n:,} {thing if n == 1 else several or thing + 's'}"
@@ -69,22 +75,36 @@ def _title(figure: Figure, name: str) -> str:
 
 
 def _told(trace: dict[str, Any]) -> str:
-    """A line with its name, where it runs and where it ends."""
+    """A line with its name, where it begins and where it ends; of points how far they reach."""
     flat = trace.get("orientation") == "h"
     values, names = (trace.get(key, ()) for key in (("x", "y") if flat else ("y", "x")))
     if len(values) and isinstance(values[0], str):  # names upwards, figures along
         values, names = names, values
-    found = [(v, n) for v, n in zip(values, names, strict=False) if isinstance(v, (int, float)) and math.isfinite(v)]
+    found = [(n, v) for v, n in zip(values, names, strict=False) if isinstance(v, (int, float)) and math.isfinite(v)]
     if not found:
         return ""
     head = f"{plain(str(trace['name']))} " if trace.get("name") else ""
-    if all(isinstance(n, str) for _, n in found) and len(found) <= _MOST:
-        return head + ", ".join(f"{plain(str(n))} {number(v)}" for v, n in found)
-    if len(found) == 1:
-        return f"{head}{number(found[0][0])} at {_place(found[0][1])}"
-    least, most = min(found, key=lambda pair: pair[0]), max(found, key=lambda pair: pair[0])
-    ends = f", last {number(found[-1][0])} at {_place(found[-1][1])}" if "lines" in trace.get("mode", "") else ""
-    return f"{head}from {number(least[0])} to {number(most[0])}{ends}"
+    if all(isinstance(n, str) for n, _ in found) and len(found) <= _MOST:
+        return head + ", ".join(f"{plain(str(n))} {number(v)}" for n, v in found)
+    if "lines" in trace.get("mode", ""):
+        return head + course(found)
+    least, most = (end(v for _, v in found) for end in (min, max))
+    return f"{head}from {number(least)} to {number(most)}"
+
+
+def course(points: Sequence[tuple[Any, float]]) -> str:
+    """`from 1 at 2 to 9 at 8`, and its extremes where they are not at its ends; points: where, how much; at least one."""
+    (first, begin), (last, end) = points[0], points[-1]
+    if len(points) == 1:
+        return f"{number(begin)} at {_place(first)}"
+    said = f"from {number(begin)} at {_place(first)} to {number(end)} at {_place(last)}"
+    for word, (where, value) in (
+        ("least", min(points, key=lambda point: point[1])),
+        ("most", max(points, key=lambda point: point[1])),
+    ):
+        if number(value) not in (number(begin), number(end)):
+            said += f", {word} {number(value)} at {_place(where)}"
+    return said
 
 
 def _place(value: Any) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from serving.metrics import by_request
 from serving.records import Records
 from serving.request import Status
-from studies.figures.alt_text import counted, number
+from studies.figures.alt_text import counted, duration, number
 from studies.figures.phases import DECODE, PHASES, PREEMPTED, PREFILL, QUEUE, Span, phases
 from studies.figures.style import BLUE, INK, ORANGE, PALE, RED, Figure, axis, layout
 
@@ -57,7 +57,6 @@ def requests(
             max(180, 100 + ROW * len(shown)),
             _alt(records, shown, spans, None if rows is not None else centre),
             barmode="overlay",
-            bargap=0.2,
             showlegend=True,
             xaxis=axis("Time (s)"),
             yaxis=axis(
@@ -101,12 +100,13 @@ def _bars(phase: str, shown: Sequence[int], spans: Sequence[Sequence[Span]], hov
         "type": "bar",
         "orientation": "h",
         "name": phase,
+        "width": 0.8,
         "y": [k for k, _, _ in found],
         "base": [_seconds(b) for _, b, _ in found],
         "x": [_seconds(e - b) for _, b, e in found],
         "customdata": [[shown[k]] for k, _, _ in found],
         "hovertext": [
-            f"{hover[k]}<br><b>{phase}</b> {number((e - b) / 1e9)} s from {b / 1e9:.4g} s" for k, b, e in found
+            f"{hover[k]}<br><b>{phase}</b> {duration((e - b) / 1e9)} from {b / 1e9:.4g} s" for k, b, e in found
         ],
         "hovertemplate": "%{hovertext}<extra></extra>",
         "marker": {"color": color, "line": {"width": 0}, "pattern": _pattern(pattern)},
@@ -167,11 +167,11 @@ def _told(records: Records, request: int, spans: Sequence[Span]) -> str:
     )
     hits = f" ({cached:,} cached)" if cached > 0 else ""
     first, finish = int(r["first_token_ns"][request]), int(r["finish_ns"][request])
-    times = [f"TTFT {number((first - arrival) / 1e9)} s"] if first >= 0 else []
+    times = [f"TTFT {duration((first - arrival) / 1e9)}"] if first >= 0 else []
     times += (
-        [f"E2E {number((finish - arrival) / 1e9)} s"] if finish >= 0 and r["status"][request] == Status.FINISHED else []
+        [f"E2E {duration((finish - arrival) / 1e9)}"] if finish >= 0 and r["status"][request] == Status.FINISHED else []
     )
-    parts = [f"{name} {number(ns / 1e9)} s" for name, ns in _sums([spans]).items() if ns]
+    parts = [f"{name} {duration(ns / 1e9)}" for name, ns in _sums([spans]).items() if ns]
     lines = (
         f"<b>request {request}</b>: {prompt:,} prompt{hits}, {max(output, 0):,} output tokens",
         ", ".join(times),
@@ -203,7 +203,7 @@ def _alt(records: Records, shown: Sequence[int], spans: Sequence[Sequence[Span]]
     said = f"{counted(len(shown), 'request')}{whose}, a bar each by phase{over}. Of their time: {shares or 'none'}."
     if centre is None or not (own := spans[shown.index(centre)]):
         return said
-    parts = ", ".join(f"{name} {number(ns / 1e9)} s" for name, ns in _sums([own]).items() if ns)
+    parts = ", ".join(f"{name} {duration(ns / 1e9)}" for name, ns in _sums([own]).items() if ns)
     return f"{said} Request {centre}: {parts}."
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from serving.metrics import SLO, latencies
 from serving.records import Records
 from serving.samples import effective_samples, percentile, samples_needed
-from studies.figures.alt_text import number
+from studies.figures.alt_text import duration, number
 from studies.figures.series import Array, cumulative, numbers
 from studies.figures.style import DASHES, FAR, GREY, PALETTE, Figure, axis, in_ratios, layout, upright
 
@@ -48,13 +48,14 @@ def latency_cdf(
                 "type": "scatter",
                 "mode": "lines",
                 "name": name,
+                "legendrank": 1001 if held else 1000,  # drawn first, named last
                 "x": numbers(x),
                 "y": numbers(share * 100),
                 "line": line | {"shape": "hv"},
                 "hovertemplate": f"%{{y:.1f}} % within %{{x:.4g}} {unit}<extra>{name}</extra>",
             }
         )
-        told.append(_told(name, values, unit, at))
+        told.append(_told(name, values / factor, limit))
     data = behind + data
     said = "; ".join(told) or "nobody has one"
     figure: Figure = {
@@ -66,8 +67,6 @@ def latency_cdf(
             showlegend=len(data) > 1,
         ),
     }
-    if behind:  # drawn first, named last
-        figure["layout"]["legend"]["traceorder"] = "reversed"
     if len(data) > 1:  # two lines above the plot: the legend, and below it the SLO
         figure["layout"]["margin"]["t"] = 52
         figure["layout"]["legend"]["y"] = 1.1
@@ -80,15 +79,15 @@ def latency_cdf(
     return figure
 
 
-def _told(name: str, values: Array, unit: str, limit: float | None) -> str:
+def _told(name: str, seconds: Array, limit: float | None) -> str:
     """A run in words; of its tail what `serving.metrics` would state: what the sample is large enough for."""
-    said = [f"half within {number(float(np.median(values)))} {unit}"]
+    said = [f"half within {duration(float(np.median(seconds)))}"]
     for p in (95.0, 99.0):
-        value = percentile(values, p)
-        if effective_samples(values > value) >= samples_needed(p):
-            said.append(f"{p:g} % within {number(value)} {unit}")
+        value = percentile(seconds, p)
+        if effective_samples(seconds > value) >= samples_needed(p):
+            said.append(f"{p:g} % within {duration(value)}")
     if len(said) < 3:
-        said.append(f"all within {number(values.max())} {unit}")
+        said.append(f"all within {duration(float(seconds.max()))}")
     if limit is not None:
-        said.append(f"{number(100 * np.mean(values <= limit))} % within the SLO of {limit:g} {unit}")
+        said.append(f"{number(100 * np.mean(seconds <= limit))} % within the SLO of {duration(limit)}")
     return f"{name}: {', '.join(said)}"

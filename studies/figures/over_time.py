@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from serving.records import Records
-from studies.figures.alt_text import counted, number
+from studies.figures.alt_text import counted, duration, number
 from studies.figures.series import Array, line, numbers
 from studies.figures.style import BLUE, GREEN, PINK, RED, Figure, axis, layout
 
@@ -87,7 +87,7 @@ def _counts(at: Array, first: float, last: float) -> dict[str, Any]:
         "width": float(f"{width:.5g}"),
         "yaxis": "y3",
         "marker": {"color": PINK, "line": {"width": 1, "color": PINK}},
-        "hovertemplate": f"%{{y}} preempted within {number(width)} s<extra></extra>",
+        "hovertemplate": f"%{{y}} preempted within {duration(width)}<extra></extra>",
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 Figure = dict[str, Any]
@@ -18,6 +18,8 @@ PALE = "#b8c4cc"
 """Areas of no weight: time in a queue, parts that nothing shows of."""
 EDGE = "#999999"
 """Ticks, and the line that they stand on."""
+# Viridis without the end that a thin line has no contrast at.
+SHADES = ("#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89", "#35b779")
 
 FAR = 20.0
 """Ratio of the largest to the smallest value from which an axis is logarithmic."""
@@ -69,13 +71,18 @@ def far_apart(values: Iterable[float]) -> bool:
 
 def in_ratios(log: bool) -> dict[str, Any]:
     """What an axis has more if it is logarithmic, and if it is not."""
-    return {"type": "log", "dtick": 1} if log else {"rangemode": "tozero"}
+    return {"type": "log", "dtick": 1, "exponentformat": "none"} if log else {"rangemode": "tozero"}
 
 
 def faint(color: str, part: float = 0.16) -> str:
     """A colour for the band around its line."""
     red, green, blue = (int(color[k : k + 2], 16) for k in (1, 3, 5))
     return f"rgba({red},{green},{blue},{part:g})"
+
+
+def scale(colors: Sequence[str]) -> list[list[float | str]]:
+    """A colour scale through colours that are equally far apart."""
+    return [[k / (len(colors) - 1), color] for k, color in enumerate(colors)]
 
 
 def across(y: float, color: str = INK, dash: str = "dot", width: float = 1, **more: Any) -> dict[str, Any]:

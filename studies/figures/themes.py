@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from studies.figures.style import BLUE, EDGE, GREY, GRID, INK, PALE, PAPER, SKY, Figure
+from studies.figures.style import BLUE, EDGE, GREY, GRID, INK, PALE, PAPER, SHADES, SKY, Figure, scale
 
 DARK_PAPER, DARK_INK = "#0e1117", "#e8eaed"
 DARK = {
@@ -19,12 +19,13 @@ DARK = {
     SKY: "#7CC8F2",
 }
 """What each colour of `style` is on a dark page, where it differs."""
+DARK_SHADES = ("#31688e", "#26828e", "#1f9e89", "#35b779", "#6ece58", "#b5de2b", "#fde725")
 
 
 def themed(figure: Figure, dark: bool) -> Figure:
     """A figure for a dark page, or as it is for a light one; what is given stays as it is, and long series are shared.
 
-    Colours that are none of `style`'s stay, colour scales too.
+    Colours that are none of `style`'s stay, colour scales of areas too.
     """
     if not dark:
         return dict(figure)
@@ -41,6 +42,8 @@ def themed(figure: Figure, dark: bool) -> Figure:
 def _recoloured(part: Any, key: str = "") -> Any:
     if isinstance(part, dict):
         return {name: _recoloured(value, name) for name, value in part.items()}
+    if key == "colorscale" and part == scale(SHADES):
+        return scale(DARK_SHADES)
     if key.lower().endswith("color"):
         if isinstance(part, str):
             return _dark(part)

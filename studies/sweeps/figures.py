@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from studies.figures import BLUE, DASHES, INK, PALETTE, RED, Figure, axis, layout
+from studies.figures.alt_text import counted, course, joined, number
+from studies.figures.style import BLUE, DASHES, INK, PALETTE, RED, SHADES, Figure, axis, faint, far_apart, layout, scale
 from studies.reports import tables, written
 from studies.reports.tables import DASH
 from studies.statistics.directions import better
@@ -22,8 +23,6 @@ FEW = 9
 """Values of an axis of parallel coordinates up to which each is named on it."""
 ROOM = 36
 """Characters that fit beside one another along a figure."""
-WIDE_RANGE = 20.0
-"""Times the least figure from which on a scale is logarithmic."""
 Drawn = tuple[str, Figure, bool]
 
 
@@ -69,12 +68,16 @@ def lines(found: Sequence[Outcome], along: str, key: str, names: dict[str, str],
     if len(axis_values([o for o in found if _known(o, key)], along)) < len(xs):
         # Values without a figure keep their place: where a line ends, it is seen to.
         across = across | {"range": _whole(xs, across.get("type") == "log")}
+    told = []
     for k, (named, some) in enumerate(groups):
         some = sorted(some, key=lambda o: o.point.values[along])
+        if points := [(value(o.point.values[along]), e) for o in some if (e := _estimate(o, key)) is not None]:
+            told.append(f"{'' if by is None else f'{names[by]} {value(named)} '}{course(points)}")
         data += _line(some, along, key, "" if named is None else value(named), PALETTE[k], DASHES[k], upright)
     return {
         "data": data,
         "layout": layout(
+            alt=f"{tables.label(key)} against {names[along]}: {'; '.join(told) or 'nothing is known'}.",
             xaxis=axis(names[along], **across),
             yaxis=axis(tables.label(key), **upright),
             showlegend=by is not None,
@@ -99,7 +102,7 @@ def _line(
         | {
             "y": numbers_of(min(o.figures[key].high or 0.0, most) for o in banded),
             "fill": "tonexty",
-            "fillcolor": _faint(color),
+            "fillcolor": faint(color),
         },
     ]
     line = {
@@ -135,6 +138,7 @@ def dots(found: Sequence[Outcome], key: str) -> Figure:
         "data": [mark],
         "layout": layout(
             min(max(200, 90 + 34 * len(known)), 900),
+            _extremes(known, key),
             xaxis=axis(tables.label(key), **_scale(found, key)),
             yaxis=axis("", type="category", autorange="reversed"),
             showlegend=False,
@@ -150,11 +154,11 @@ def heat(found: Sequence[Outcome], x: str, y: str, key: str, names: dict[str, st
     cells = [[at.get((i, j)) for i in range(len(columns))] for j in range(len(rows))]
     estimates = _estimates(found, key)
     log = _spread(key, estimates)
-    scale: Callable[[float], float] = math.log10 if log else float
+    place: Callable[[float], float] = math.log10 if log else float
 
     def shade(o: Outcome | None) -> float | None:
         estimate = o.figures[key].estimate if o is not None and _known(o, key) else None
-        return None if estimate is None else float(f"{scale(estimate):.5g}")
+        return None if estimate is None else float(f"{place(estimate):.5g}")
 
     written = len(found) <= WRITTEN
     least, most = (min(estimates, default=0.0), max(estimates, default=1.0))
@@ -196,6 +200,7 @@ def heat(found: Sequence[Outcome], x: str, y: str, key: str, names: dict[str, st
         "data": [heatmap],
         "layout": layout(
             min(max(240, 110 + 34 * len(rows)), 700),
+            f"{_extremes(found, key)} Across: {names[x]}, {counted(len(columns), 'value')}; upwards: {names[y]}, {counted(len(rows), 'value')}.",
             xaxis=axis(names[x], type="category", showgrid=False),
             yaxis=axis(names[y], type="category", showgrid=False),
             annotations=blank,
@@ -214,10 +219,12 @@ def parallel(found: Sequence[Outcome], axes: Sequence[str], keys: Sequence[str],
         if all(_known(o, key) for o in known)
     ]
     color = dimensions[len(axes)]["values"]
-    line = {"color": color, "colorscale": "Viridis", "reversescale": better(keys[0]) == "lower"}
+    line = {"color": color, "colorscale": scale(SHADES), "reversescale": better(keys[0]) == "lower"}
+    told = [name["label"] for name in dimensions]
+    alt = f"{_extremes(known, keys[0])} A line a point through {joined(told)}."
     return {
         "data": [{"type": "parcoords", "dimensions": dimensions, "line": line, "labelfont": {"size": 12}}],
-        "layout": layout(420, margin={"l": max(60, 20 + 6 * left), "r": 90, "t": 60, "b": 24}),
+        "layout": layout(420, alt, margin={"l": max(60, 20 + 6 * left), "r": 90, "t": 60, "b": 24}),
     }
 
 
@@ -242,6 +249,7 @@ def scatter(found: Sequence[Outcome], along: str, key: str, names: dict[str, str
     return {
         "data": [mark],
         "layout": layout(
+            alt=f"{_extremes(known, key)} A dot a point, by its {names[along]}.",
             xaxis=axis(names[along], **across),
             yaxis=axis(tables.label(key), **_scale(found, key)),
             showlegend=False,
@@ -276,7 +284,23 @@ def _known(outcome: Outcome, key: str) -> bool:
 
 
 def _estimates(found: Sequence[Outcome], key: str) -> list[float]:
-    return [e for o in found if _known(o, key) and (e := o.figures[key].estimate) is not None]
+    return [e for o in found if (e := _estimate(o, key)) is not None]
+
+
+def _estimate(outcome: Outcome, key: str) -> float | None:
+    return outcome.figures[key].estimate if _known(outcome, key) else None
+
+
+def _extremes(found: Sequence[Outcome], key: str) -> str:
+    """Of how many points a figure is known, and where it is least and most."""
+    known = [(e, o) for o in found if (e := _estimate(o, key)) is not None]
+    said = f"{tables.label(key)} of {counted(len(known), 'point')}"
+    if not known:
+        return f"{said}."
+    least, most = min(known, key=lambda pair: pair[0]), max(known, key=lambda pair: pair[0])
+    words = {"lower": ("best", "worst"), "higher": ("worst", "best"), None: ("least", "most")}[better(key)]
+    ends = [f"{word} {number(e)} at {where(o)}" for word, (e, o) in zip(words, (least, most), strict=True)]
+    return f"{said}: {'; '.join(ends)}."
 
 
 def _told(outcome: Outcome, key: str) -> str:
@@ -287,7 +311,7 @@ def _spread(key: str, values: Sequence[float | None]) -> bool:
     """Whether figures are wide apart and a logarithm shows them all. Parts of a whole keep their scale."""
     found = [v for v in values if v is not None]
     part = key.endswith(("_fraction", "_percent", "_utilization"))
-    return not part and bool(found) and min(found) > 0 and max(found) > WIDE_RANGE * min(found)
+    return not part and far_apart(found)
 
 
 def _scale(found: Sequence[Outcome], key: str) -> dict[str, Any]:
@@ -341,11 +365,6 @@ def _decades(least: float, most: float, dense: int = 4) -> list[float]:
     steps = (1,) if last - first > dense else (1, 2, 5)
     ticks = [step * 10.0**k for k in range(first, last + 1) for step in steps]
     return [t for t in ticks if least * 0.999 <= t <= most * 1.001] or [least, most]
-
-
-def _faint(color: str) -> str:
-    red, green, blue = (int(color[k : k + 2], 16) for k in (1, 3, 5))
-    return f"rgba({red},{green},{blue},0.15)"
 
 
 def _broken(label: str, width: int = 18) -> str:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from studies.figures import BLUE, GRID, INK, RED, Figure, axis, layout, numbers
+from studies.figures.alt_text import joined, number
+from studies.figures.series import numbers
+from studies.figures.style import BLUE, GREY, INK, PALE, PAPER, RED, Figure, axis, layout, upright
 from studies.reports import files, html, tables
 from studies.reports.strict_json import dumps
 from studies.reports.tables import Table
@@ -59,6 +61,7 @@ def differences(found: Decision) -> Figure:
     shown = np.clip(values, edges[0], edges[-1])
     counts, _ = np.histogram(shown, edges)
     middle = (edges[:-1] + edges[1:]) / 2
+    better = (values < 0, values > 0) if found.better == "lower" else (values > 0, values < 0)
     first_is_better = middle < 0 if found.better == "lower" else middle > 0
     data = []
     for which, name, colour in ((first_is_better, found.names[0], BLUE), (~first_is_better, found.names[1], RED)):
@@ -69,14 +72,21 @@ def differences(found: Decision) -> Figure:
                 "x": numbers(middle[which]),
                 "y": counts[which].tolist(),
                 "width": float(f"{edges[1] - edges[0]:.5g}"),
-                "marker": {"color": colour, "line": {"color": "white", "width": 1}},
+                "marker": {"color": colour, "line": {"color": PAPER, "width": 1}},
                 "hovertemplate": "%{y} worlds<extra></extra>",
             }
         )
     unit = " (%)" if found.ratios else ""
     title = f"{tables.label(found.metric)} of {found.names[0]} against {found.names[1]}{unit}"
-    zero = {"type": "line", "x0": 0, "x1": 0, "y0": 0, "y1": 1, "yref": "paper", "line": {"color": INK, "width": 1}}
-    figure = layout(320, xaxis=axis(title), yaxis=axis("Worlds", rangemode="tozero"), shapes=[zero], barmode="overlay")
+    zero = upright(0, dash="solid")
+    chances = [
+        f"{name} is better in {number(100 * part.mean())} %" for name, part in zip(found.names, better, strict=True)
+    ]
+    low, middle, high = (number(v) for v in np.percentile(values, [5, 50, 95]))
+    alt = f"Histogram of {title}, over {len(values):,} worlds: {joined(chances)}. Median {middle}, 90 % of worlds between {low} and {high}."
+    figure = layout(
+        320, alt, xaxis=axis(title), yaxis=axis("Worlds", rangemode="tozero"), shapes=[zero], barmode="overlay"
+    )
     return {"data": data, "layout": figure}
 
 
@@ -95,14 +105,14 @@ def shares(found: Decision) -> Figure | None:
     names, parts = [name for name, _, _ in rows], [(share.estimate or 0.0) * 100 for _, share, _ in rows]
     above = [((share.high or 0.0) - (share.estimate or 0.0)) * 100 for _, share, _ in rows]
     below = [((share.estimate or 0.0) - (share.low or 0.0)) * 100 for _, share, _ in rows]
-    colours = [BLUE if seen else "#b8c4cc" for _, _, seen in rows]
+    colours = [BLUE if seen else PALE for _, _, seen in rows]
     others = [("the rest", known.rest)]
     if known.requests is not None:
         others.append(("draw of requests", known.requests))
     names = [name for name, _ in others] + names
     parts = [part * 100 for _, part in others] + parts
     above, below = [0.0] * len(others) + above, [0.0] * len(others) + below
-    colours = ["#8a94a0"] * len(others) + colours
+    colours = [GREY] * len(others) + colours
     bars = {
         "type": "bar",
         "orientation": "h",
@@ -119,9 +129,11 @@ def shares(found: Decision) -> Figure | None:
         },
         "hovertemplate": "%{y}: %{x:.1f} %<extra></extra>",
     }
+    told = "; ".join(f"{name} {number(part)} %" for name, part in zip(names[::-1], parts[::-1], strict=True))
     figure = layout(
         90 + 30 * len(names),
-        xaxis=axis("Share of the spread (%)", rangemode="tozero", gridcolor=GRID),
+        f"Share of the spread that each input gives: {told}.",
+        xaxis=axis("Share of the spread (%)", rangemode="tozero"),
         yaxis=axis("", ticks="", ticklabelstandoff=6),
         showlegend=False,
         bargap=0.35,
