@@ -27,6 +27,8 @@ from studies.reports.tables import Table
 from studies.run import Progress
 from studies.silicon.report import SiliconReport
 from studies.silicon.validation import validate as validate_silicon
+from studies.validations import made, shipped
+from studies.validations.record import Validation
 
 GPU_RUN = "rtx4090-llama-3.1-8b"
 CPU_RUN = "vllm-cpu-qwen3-tiny"
@@ -57,6 +59,7 @@ class Chapter:
     cells: list[Cell] = field(default_factory=list)
     attempts: str = ""
     not_modelled: tuple[str, ...] = ()
+    record: Validation | None = None
 
 
 def page(
@@ -64,6 +67,7 @@ def page(
     *,
     attempts: Path | None = None,
     own: Path | None = None,
+    records: Path | None = None,
     progress: Progress | None = None,
 ) -> str:
     """The page as Markdown.
@@ -71,6 +75,7 @@ def page(
     Args:
         data: folder that holds `measured/`. attempts: folder of Markdown files by run, what was tried on the way.
         own: `validation.json` of a validation on our own engine (`servetwin validate demo --out DIR`).
+        records: folder for the record of each validation, as `studies.validations.shipped` reads them.
 
     Raises:
         InputError: data, tables or a file that is missing.
@@ -91,6 +96,10 @@ def page(
         path = None if attempts is None else attempts / f"{name}.md"
         if path is not None and path.is_file():
             chapter.attempts = path.read_text(encoding="utf-8").strip()
+    if records is not None:
+        for chapter in chapters:
+            if chapter.record is not None:
+                shipped.write(chapter.record, records)
     return "\n".join(_rendered(chapters)).rstrip() + "\n"
 
 
@@ -145,31 +154,41 @@ def _gpu_run(folder: Path, tell: Progress) -> Chapter:
         rows.append((tables.label(row.metric), *figures, own, theirs.get(row.metric, tables.DASH)))
     head = ("", "measured", "servetwin", "error", "LLMServingSim")
     note = "LLMServingSim: its own report on this run. One run, so nobody knows its noise."
-    return Chapter(
-        "Kernel tables to a real vLLM run: Llama-3.1-8B on an RTX 4090",
+    title = "Kernel tables to a real vLLM run: Llama-3.1-8B on an RTX 4090"
+    about = (
         "300 requests of a recorded workload, vLLM 0.19.0, compiled, with CUDA graphs and asynchronous scheduling. The prediction "
         "comes from kernel times measured one by one in eager mode; nothing was fitted on the run. The run is saturated: arrivals "
-        "end after 29 s and the mean TTFT is 65 s, so it tests how fast the queue drains and how KV memory is used more than latency.",
+        "end after 29 s and the mean TTFT is 65 s, so it tests how fast the queue drains and how KV memory is used more than latency."
+    )
+    return Chapter(
+        title,
+        about,
         measured_report.verdict(found),
         measured_report.sentence(found),
         [Table("Errors", head, rows, note), *_tables(found, loads=False)],
         _cells(found, "RTX 4090"),
         not_modelled=tuple(found.not_modelled),
+        record=made.of_measured(found, name=GPU_RUN, title=title, about=about),
     )
 
 
 def _cpu_run(folder: Path, tell: Progress) -> Chapter:
     found = validate_measured(folder, progress=tell)
-    return Chapter(
-        "A real vLLM on a CPU: step log to latencies",
+    title = "A real vLLM on a CPU: step log to latencies"
+    about = (
         "vLLM 0.32.0 on two CPU cores, two rates, three repeats of each. Step costs are fitted on the server's own step log, on steps "
         "of other runs than these; host time between steps and the client's overhead are set on the first repeat of each rate; the "
-        "other repeats are validated, replayed from their own send times.",
+        "other repeats are validated, replayed from their own send times."
+    )
+    return Chapter(
+        title,
+        about,
         measured_report.verdict(found),
         measured_report.sentence(found),
         _tables(found, loads=True),
         _cells(found, "vLLM on a CPU"),
         not_modelled=tuple(found.not_modelled),
+        record=made.of_measured(found, name=CPU_RUN, title=title, about=about),
     )
 
 
@@ -241,15 +260,20 @@ def _silicon(found: SiliconReport) -> Chapter:
         ("engine or serving profile", "what", "value", "basis"),
         [*listed, *assumed],
     )
-    return Chapter(
-        "Measured points of data-centre GPUs",
+    title = "Measured points of data-centre GPUs"
+    about = (
         "Closed loops that others measured on H100, H200 and Blackwell with three engines, replayed as closed loops: operator tables "
         "make step costs, a serving profile of each source makes the engine's settings and the client. Half of the "
-        "configurations may be fitted on, the other half never; at most three constants an engine are fitted.",
+        "configurations may be fitted on, the other half never; at most three constants an engine are fitted."
+    )
+    return Chapter(
+        title,
+        about,
         found.verdict,
         found.sentence,
         [targets, peers, fitted, *rest],
         cells,
+        record=made.of_silicon(found, name="silicon", title=title, about=about),
     )
 
 
@@ -268,16 +292,29 @@ def _own(path: Path) -> Chapter:
     same = "identical" if schedule["identical"] else "DIFFERENT"
     headlines = [row for row in outcome if row.metric in judged.HEADLINES]
     worst = max(headlines, key=lambda row: abs(row.error))
-    return Chapter(
-        "Our own engine on a CPU: simulated against executed",
+    title = "Our own engine on a CPU: simulated against executed"
+    about = (
         "The demo scenario, executed on the CPU engine (every step really computed) and simulated with step costs that were measured "
-        "between the repeats. The schedule is replayed with the measured durations and must be the same.",
-        stored["verdict"],
+        "between the repeats. The schedule is replayed with the measured durations and must be the same."
+    )
+    sentence = (
         f"Replayed schedule {same} over {schedule['steps']:,} steps. Largest error of a mean: {tables.label(worst.metric)} "
-        f"{tables.percent(worst.error, signed=True)}, where repeats differ by {tables.percent(worst.noise)}.",
+        f"{tables.percent(worst.error, signed=True)}, where repeats differ by {tables.percent(worst.noise)}."
+    )
+    record = None
+    if "cost" in stored:  # a whole file, and not one of older versions
+        record = made.of_stored(
+            stored, name="own-engine", title=title, about=about, measured=f"{stored['device']}, {stored['clock']} clock"
+        ).model_copy(update={"sentence": sentence})
+    return Chapter(
+        title,
+        about,
+        stored["verdict"],
+        sentence,
         [side_by_side([row._asdict() for row in outcome], repeats)],
         [Cell("own engine on a CPU", tables.label(row.metric), row.error, row.noise) for row in outcome],
         not_modelled=tuple(stored.get("not_modelled", ())),
+        record=record,
     )
 
 

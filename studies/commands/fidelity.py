@@ -25,6 +25,12 @@ def fidelity(
         Path | None,
         typer.Option(metavar="FILE", help="validation.json of `servetwin validate demo --out DIR`, to be on the page."),
     ] = None,
+    records: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Write each validation's record too: studies/validations/shipped, to ship them."
+        ),
+    ] = None,
 ) -> None:
     """Run every validation against measurements and write the page.
 
@@ -32,7 +38,7 @@ def fidelity(
     from studies.fidelity import page
 
     with terminal.progress_bar() as tell:
-        text = page(data, attempts=attempts, own=own, progress=tell)
+        text = page(data, attempts=attempts, own=own, records=records, progress=tell)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(text, encoding="utf-8")
     terminal.say(f"wrote {out}")

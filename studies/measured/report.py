@@ -162,7 +162,7 @@ def report_tables(found: Measured) -> list[Table]:
         _matched_table(found),
         *_queue_tables(found),
         *_capacity_tables(found),
-        _basis_table(found),
+        basis_table(found),
     ]
 
 
@@ -256,7 +256,7 @@ def _capacity_tables(found: Measured) -> list[Table]:
     return [Table("KV capacity", ("", f"{low:,} blocks", f"{high:,} blocks"), cells, note)]
 
 
-def _basis_table(found: Measured) -> Table:
+def basis_table(found: Measured) -> Table:
     """What the prediction rests on: settings, step costs, constants."""
     scenario, overhead = found.engine.scenario, found.overhead
     config = scenario.engine_config()

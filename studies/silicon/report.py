@@ -159,7 +159,7 @@ class SiliconReport:
         return sorted(found, key=_farness, reverse=True)[:count]
 
     @property
-    def verdict(self) -> str:
+    def verdict(self) -> judged.Verdict:
         """`pass` if every target that has points is met, `fail` if not, `void` without any."""
         found = self.targets()
         return "void" if not found else "pass" if all(target["met"] for target in found) else "fail"
