@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -47,11 +48,11 @@ def scatter(found: Validation, metric: str) -> Figure:
     log = far_apart(seen)
     low, high = (min(seen) / 1.15, max(seen) * 1.15) if log else (0.0, max(seen) * 1.05)
     floor = _noise(found, metric)
-    ends = {"type": "log", "dtick": 1} if log else {"range": [0, high]}
+    ends = {"type": "log"} | _ticks(low, high) if log else {"range": [0, high]}
     band = [] if floor is None else [_band(low, high, floor, log)]
     alt = f"{title} of {what}, predicted against measured{_outside(drawn, floor)}."
     return {
-        "data": [*band, _diagonal(low, high), *drawn],
+        "data": [*band, *drawn, _diagonal(low, high)],
         "layout": layout(
             380,
             alt,
@@ -61,6 +62,17 @@ def scatter(found: Validation, metric: str) -> Figure:
             margin={"l": 8, "r": 12, "t": 40, "b": 8},
         ),
     }
+
+
+def _ticks(low: float, high: float) -> dict[str, Any]:
+    """Of a logarithmic axis: powers of ten, and within two of them 1, 2, 5, written out."""
+    if high > 300 * low:
+        return {"dtick": 1}
+    values = [
+        m * 10.0**k for k in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1) for m in (1, 2, 5)
+    ]
+    shown = [_digits(value) for value in values if low <= value <= high]
+    return {"tickvals": shown, "ticktext": [f"{value:g}" for value in shown]}
 
 
 def _dots(points: Points, k: int, factor: float, unit: str) -> dict[str, Any]:
@@ -88,7 +100,7 @@ def _markers(name: str, k: int, opacity: float = 0.9) -> dict[str, Any]:
 
 
 def _diagonal(low: float, high: float) -> dict[str, Any]:
-    line = {"color": GREY, "dash": "dash", "width": 1}
+    line = {"color": INK, "dash": "dash", "width": 1}
     return {
         "type": "scatter", "mode": "lines", "x": [low, high], "y": [low, high], "line": line, "name": "equal",
         "hoverinfo": "skip",
@@ -155,7 +167,7 @@ def errors(found: Validation) -> Figure:
     figure: Figure = {
         "data": data,
         "layout": layout(
-            110 + round(ROW * len(names) * max(1.0, len(groups) * 0.75)),
+            110 + 16 * len(groups) + round(ROW * len(names) * max(1.0, len(groups) * 0.75)),
             alt,
             xaxis=axis(
                 "predicted / measured - 1 (%)", range=[-most, most], zeroline=True, zerolinecolor=INK, zerolinewidth=1
@@ -224,16 +236,10 @@ def ranking(found: Validation) -> Figure:
         "layout": layout(
             120 + 44 * len(order),
             f"{len(order)} policies by {tables.name(ranked.by)}, measured and predicted. {said}.",
-            xaxis=axis(tables.label(ranked.by), rangemode="tozero"),
+            xaxis=axis(f"{tables.label(ranked.by)}<br>{said}", rangemode="tozero"),
             yaxis=axis(
                 "", tickvals=list(range(len(order))), ticktext=names, range=[len(order) - 0.5, -0.5]
             ),
-            annotations=[
-                {
-                    "text": said, "x": 1, "y": 1.02, "xref": "paper", "yref": "paper", "xanchor": "right", "yanchor": "bottom",
-                    "showarrow": False, "font": {"color": GREY},
-                }
-            ],
             margin={"l": 8, "r": 12, "t": 40, "b": 8},
         ),
     }  # fmt: skip
