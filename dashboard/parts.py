@@ -11,7 +11,7 @@ import streamlit as st
 from streamlit.runtime import get_instance
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from dashboard import theme
+from dashboard import theme, uploads
 from dashboard.jobs import Job, Jobs
 from studies.figures import Figure
 from studies.reports.tables import Table
@@ -58,7 +58,7 @@ def follow(job: Job, draw: Callable[[Any, bool], None], what: str = "simulating"
     if job.state == "done":
         draw(job.result, True)
     elif job.state == "refused":
-        st.error(job.error)
+        st.error(uploads.plain(job.error))
     elif job.state == "cancelled":
         st.info("Cancelled. Change something, or run it again.")
         st.button("Run again", key=f"again:{job.key}")
@@ -88,22 +88,21 @@ def figure(found: Figure, key: str, title: str = "", select: str | None = None) 
     """A figure with its alternative text and its download; with `select` (a selection mode) also what was clicked."""
     from studies.figures import described, themed
 
-    if title:
+    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center", gap="small"):
         st.markdown(f"**{title}**")
+        st.download_button(
+            "HTML",
+            lambda: _page(title or key, found),
+            f"{file_name(title or key)}.html",
+            "text/html",
+            key=f"save:{key}",
+            type="tertiary",
+            icon=":material/download:",
+            on_click="ignore",
+            help=f"{title or 'This figure'} as a file that opens without a network.",
+        )
     more: dict[str, Any] = {} if select is None else {"on_select": "rerun", "selection_mode": select}
-    event = st.plotly_chart(themed(found, theme.dark()), key=key, theme=None, config=PLOT, alt=described(found), **more)
-    st.download_button(
-        "HTML",
-        lambda: _page(title or key, found),
-        f"{file_name(title or key)}.html",
-        "text/html",
-        key=f"save:{key}",
-        type="tertiary",
-        icon=":material/download:",
-        on_click="ignore",
-        help="This figure as a file that opens without a network.",
-    )
-    return event
+    return st.plotly_chart(themed(found, theme.dark()), key=key, theme=None, config=PLOT, alt=described(found), **more)
 
 
 def _page(title: str, found: Figure) -> str:

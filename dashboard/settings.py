@@ -62,7 +62,12 @@ class Settings:
         """
         text, source = self.text()
         trace = None if self.trace is None else _upload(self.trace, "trace").path
-        return scenarios.loads(text, source=source, overrides=self.overrides(), trace=trace, within=uploads.folder())
+        try:
+            return scenarios.loads(
+                text, source=source, overrides=self.overrides(), trace=trace, within=uploads.folder()
+            )
+        except InputError as error:
+            raise InputError(uploads.plain(str(error))) from None
 
     def text(self) -> tuple[str, str]:
         """The base's YAML, and what messages call it."""

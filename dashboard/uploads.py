@@ -68,3 +68,8 @@ def find(digest: str) -> Upload | None:
     for path in sorted(folder().glob(f"{digest}-*")):
         return Upload(digest, path.name[DIGITS + 1 :], path)
     return None
+
+
+def plain(message: str) -> str:
+    """A message that names uploaded files as they were called where they came from."""
+    return re.sub(rf"{re.escape(str(folder()))}/[0-9a-f]{{{DIGITS}}}-", "", message)
