@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from scenarios.errors import InputError
 from serving.metrics import by_request
 from serving.records import Records
 from serving.request import Status
@@ -35,16 +36,18 @@ def requests(
 
     rows: which requests, the first `most` of them by arrival. By default those that arrived around one: `neighbours` of `around`, or else of
     the `slowest`. A request that was sent again has a bar for every try.
+
+    Raises:
+        InputError: there is no such request, or it was never sent.
     """
+    _check(records, [*(rows or ()), *(() if around is None else (around,))])
     if rows is None:
         centre = slowest(records) if around is None else around
         shown = [] if centre is None else neighbours(records, centre, most)
     else:
         centre = around
         arrival = records.requests["arrival_ns"]
-        shown = sorted((i for i in dict.fromkeys(rows) if records.submitted[i]), key=lambda i: (int(arrival[i]), i))[
-            :most
-        ]
+        shown = sorted(set(rows), key=lambda i: (int(arrival[i]), i))[:most]
     spans = phases(records, shown)
     hover = [_told(records, i, found) for i, found in zip(shown, spans, strict=True)]
     data = [_bars(phase, shown, spans, hover) for phase in PHASES]
@@ -69,6 +72,15 @@ def requests(
             ),
         ),
     }
+
+
+def _check(records: Records, requests: Sequence[int]) -> None:
+    status = records.requests["status"]
+    for request in requests:
+        if not 0 <= request < len(status):
+            raise InputError(f"request {request}: found no such request; there are 0 to {len(status) - 1:,}")
+        if status[request] < 0:
+            raise InputError(f"request {request}: it was never sent in this run; choose another")
 
 
 def slowest(records: Records, metric: str = "e2el") -> int | None:

@@ -89,5 +89,6 @@ def _told(name: str, seconds: Array, limit: float | None) -> str:
     if len(said) < 3:
         said.append(f"all within {duration(float(seconds.max()))}")
     if limit is not None:
-        said.append(f"{number(100 * np.mean(seconds <= limit))} % within the SLO of {duration(limit)}")
+        good = 100 * float(np.mean(seconds <= limit))
+        said.append(f"{number(good if good == 100 else min(good, 99.9))} % within the SLO of {duration(limit)}")
     return f"{name}: {', '.join(said)}"

@@ -84,12 +84,13 @@ def _setbacks(records: Records, requests: Sequence[int]) -> dict[int, list[tuple
         for step, tokens, context, samples in logged[replica].get(request, ()):
             if step < number:
                 continue
-            if back is None:
-                back = int(steps["start_ns"][offset + step])
-                if samples and tokens == 1 and context >= prompt[request]:  # swapped in: its answer goes on
-                    again = back
-            if samples and again is None:
-                again = int(steps["end_ns"][offset + step])
+            begin, end = (int(steps[name][offset + step]) for name in ("start_ns", "end_ns"))
+            back = begin if back is None else back
+            if samples:
+                one = tokens == 1 or steps["verify_sequences"][offset + step]
+                again = (
+                    begin if one and context >= prompt[request] else end
+                )  # a decode, or the last of what is recomputed
             if again is not None:
                 break
         found.setdefault(request, []).append((int(steps["start_ns"][offset + number]), back, again))

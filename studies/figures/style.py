@@ -12,7 +12,7 @@ BLUE, ORANGE, GREEN, RED, SKY, PINK = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 PALETTE = (BLUE, RED, GREEN, ORANGE, PINK, SKY)
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "solid")
 PAPER, INK, GRID = "#ffffff", "#222222", "#e6e6e6"
-GREY = "#7d8590"
+GREY = "#6b7480"
 """What a line is held against: baselines, diagonals, bars of error."""
 PALE = "#b8c4cc"
 """Areas of no weight: time in a queue, parts that nothing shows of."""
