@@ -54,7 +54,7 @@ def variant(text: str) -> tuple[str, tuple[str, ...]]:
     name, equals, rest = text.partition("=")
     if not equals or not name.strip() or "=" not in rest:
         raise InputError(f"--variant {text}: write a name, a path and a value, such as small=engine.max_num_seqs=64")
-    return name.strip(), _apart(rest)
+    return name.strip(), apart(rest)
 
 
 def variants(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -74,8 +74,8 @@ def variants(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _apart(text: str) -> tuple[str, ...]:
-    """Overrides between commas; those inside of brackets, braces and quotes belong to a value."""
+def apart(text: str) -> tuple[str, ...]:
+    """Overrides between commas, `a.b=1, c={d: 2, e: 3}`; those inside of brackets, braces and quotes belong to a value."""
     found, begin, depth, quote = [], 0, 0, ""
     for at, letter in enumerate(text):
         if quote:

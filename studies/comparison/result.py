@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -104,6 +104,10 @@ class Comparison:
         wanted = dict.fromkeys((*self.metrics, *(key for front in self.fronts for key in front), *ROWS))
         return tuple(key for key in wanted if self._any(key))
 
+    def without_steps(self) -> Comparison:
+        """The same in a tenth of the memory: of runs only what requests got. All that is written of a comparison needs no more."""
+        return replace(self, runs={name: _without_steps(run) for name, run in self.runs.items()})
+
     def _any(self, key: str) -> bool:
         return any(v is not None for found in self.replications.values() for v in found.values(key))
 
@@ -193,6 +197,15 @@ class Comparison:
         if len(found) == 1:
             return list(found)
         return [f"{', '.join(names)}: {said}" for said, names in found.items()]
+
+
+def _without_steps(run: Run) -> Run:
+    r = run.records
+    steps = {name: column[:0] for name, column in r.steps.items()}
+    events = {
+        name: getattr(r, name)[:0] for name in ("visible", "preempted", "aborted", "drafts", "chunks", "stranded")
+    }
+    return replace(run, records=replace(r, steps=steps, **events), workload=None, account=None, cost=None)
 
 
 def _lost(run: Run) -> str:

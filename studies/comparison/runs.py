@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from scenarios.errors import InputError, nearest, unknown
@@ -32,6 +33,18 @@ _PERCENTILE = re.compile(r"p(\d{1,2}(?:\.\d+)?)_")
 _TTFT_TAIL = re.compile(r"(^|\.)p[\d.]+_ttft_ms$")
 
 Job = tuple[str, Scenario, tuple[float, ...], bool]
+Outcome = tuple[Row, Run | None]
+
+
+class PolicyError(InputError):
+    """A policy cannot be run. policy: its name. why: a sentence."""
+
+    def __init__(self, policy: str, why: str) -> None:
+        super().__init__(f"{policy}: {why}")
+        self.policy, self.why = policy, why
+
+    def __reduce__(self) -> tuple[type[PolicyError], tuple[str, str]]:
+        return PolicyError, (self.policy, self.why)  # as it comes from another process
 
 
 def compare(
@@ -63,21 +76,51 @@ def compare(
     """
     if not isinstance(found, Policies):
         found = gathering.gather(found, files=files, overrides=overrides, trace=trace, variants=variants)
+    by_seed = rounds(
+        found,
+        seeds=seeds,
+        metrics=metrics,
+        baseline=baseline,
+        fronts=fronts,
+        processes=processes,
+        progress=progress,
+    )
+    return deque(by_seed, maxlen=1).pop()
+
+
+def rounds(
+    found: Policies,
+    *,
+    seeds: int | Sequence[int] | None = None,
+    metrics: Sequence[str] = (),
+    baseline: str | None = None,
+    fronts: Sequence[tuple[str, str]] = (),
+    processes: int | None = None,
+    progress: Progress | None = None,
+) -> Iterator[Comparison]:
+    """What is known after every seed: all policies under the first, then under the first two, and at last what `compare` returns.
+
+    Arguments as of `compare`; what `progress` raises ends it.
+
+    Raises:
+        PolicyError: a policy cannot be run. InputError: there is no such figure or policy.
+    """
     policies = found.scenarios
     first = next(iter(policies))
     if baseline is not None and baseline not in policies:
         raise InputError(f"--baseline {baseline}: {unknown('policy', baseline, policies)}")
     chosen = _seeds(found, seeds)
     asked = _checked(metrics, fronts)
-    rows, runs = _side_by_side(policies, chosen, asked, metrics, processes, progress)
-    replications = {
-        name: Replications(scenario, chosen, tuple(rows[name, seed] for seed in chosen))
-        for name, scenario in policies.items()
-    }
-    result = Comparison(runs, replications, baseline or first, (), (), found.question)
-    result.metrics = tuple(dict.fromkeys(metrics)) or _decisive(found, replications)
-    result.fronts = tuple(fronts) or _fronts(result.metrics, replications)
-    return result
+    for rows, runs in _side_by_side(policies, chosen, asked, metrics, processes, progress):
+        so_far = chosen[: len(rows)]
+        replications = {
+            name: Replications(scenario, so_far, tuple(of_seed[name] for of_seed in rows))
+            for name, scenario in policies.items()
+        }
+        result = Comparison(runs, replications, baseline or first, (), (), found.question)
+        result.metrics = tuple(dict.fromkeys(metrics)) or _decisive(found, replications)
+        result.fronts = tuple(fronts) or _fronts(result.metrics, replications)
+        yield result
 
 
 def _side_by_side(
@@ -87,30 +130,52 @@ def _side_by_side(
     metrics: Sequence[str],
     processes: int | None,
     progress: Progress | None,
-) -> tuple[dict[tuple[str, int], Row], dict[str, Run]]:
-    """Figures of every policy and seed, and the runs of the first seed. asked: figures that the first run must have; those of `metrics`
-    were asked for by that name."""
+) -> Iterator[tuple[list[dict[str, Row]], dict[str, Run]]]:
+    """Figures by policy of every seed that is complete, and the runs of the first one; again after each seed. asked: figures that the
+    first run must have; those of `metrics` were asked for by that name."""
     percentiles = tuple(sorted({*PERCENTILES, *(float(p[1]) for key in asked if (p := _PERCENTILE.search(key)))}))
     jobs: list[Job] = [
         (name, scenario.model_copy(update={"seed": seed}), percentiles, seed == seeds[0])
         for seed in seeds
         for name, scenario in policies.items()
     ]
-    tell = progress or (lambda what, part: None)
+    outcomes = _one_by_one(jobs, asked, metrics, processes, progress or (lambda what, part: None))
+    rows: list[dict[str, Row]] = []
+    runs: dict[str, Run] = {}
+    for of_seed in _in_order(outcomes, len(policies)):
+        rows = [*rows, {name: row for name, (row, _) in zip(policies, of_seed, strict=True)}]
+        runs = runs or {name: run for name, (_, run) in zip(policies, of_seed, strict=True) if run is not None}
+        yield rows, runs
+
+
+def _one_by_one(
+    jobs: Sequence[Job], asked: Sequence[str], metrics: Sequence[str], processes: int | None, tell: Progress
+) -> Iterator[tuple[int, Outcome]]:
+    """Place and outcome of every job as it ends: the first one here, which tells whether the others are worth processes of their own."""
     tell("simulating", 0.0)
     begin = time.perf_counter()
-    done = {0: _run(jobs[0])}
-    _check_keys(asked, done[0][0], metrics)
+    first = _run(jobs[0])
+    _check_keys(asked, first[0], metrics)
     small = (time.perf_counter() - begin) * (len(jobs) - 1) < SHORT
-    for place, outcome in workers.each(_run, jobs[1:], 1 if small else processes):
-        done[1 + place] = outcome
-        tell("simulating", len(done) / len(jobs))
-    rows = {(name, scenario.seed): done[k][0] for k, (name, scenario, _, _) in enumerate(jobs)}
-    runs = {name: run for k, (name, *_) in enumerate(jobs) if (run := done[k][1]) is not None}
-    return rows, runs
+    tell("simulating", 1 / len(jobs))
+    yield 0, first
+    for ended, (place, outcome) in enumerate(workers.each(_run, jobs[1:], 1 if small else processes), 2):
+        tell("simulating", ended / len(jobs))
+        yield 1 + place, outcome
 
 
-def _run(job: Job) -> tuple[Row, Run | None]:
+def _in_order(outcomes: Iterator[tuple[int, Outcome]], count: int) -> Iterator[list[Outcome]]:
+    """So many outcomes at a time by their places, as soon as all of them are there."""
+    early: dict[int, Outcome] = {}
+    place = 0
+    for found, outcome in outcomes:
+        early[found] = outcome
+        while all(place + k in early for k in range(count)):
+            yield [early.pop(place + k) for k in range(count)]
+            place += count
+
+
+def _run(job: Job) -> Outcome:
     """Figures of a run, and the run itself where it is wanted."""
     name, scenario, percentiles, whole = job
     try:
@@ -118,7 +183,7 @@ def _run(job: Job) -> tuple[Row, Run | None]:
             return figures_of(scenario), None
         run = simulate(scenario, percentiles=percentiles)
     except InputError as error:
-        raise InputError(f"{name}: {error}") from None
+        raise PolicyError(name, str(error)) from None
     return figures(run), run if whole else None
 
 

@@ -1,6 +1,7 @@
 """Policies under the same seeds: intervals, differences to a baseline, the Pareto set, and how they are written."""
 
 import json
+import pickle
 
 import pyarrow.parquet as pq
 import pytest
@@ -8,7 +9,10 @@ import pytest
 import scenarios
 from scenarios import InputError
 from studies import comparison
-from studies.comparison import compare, decision, figures, runs
+from studies.comparison import compare, decision, figures, files, runs
+from studies.comparison.policies import gather
+from studies.comparison.winners import winners
+from studies.reports import html
 
 SMALL = ["workload.requests=60"]
 TAIL, COST = "p90_ttft_ms", "usd_per_1m_total_tokens"
@@ -191,3 +195,69 @@ def test_json_keeps_the_figures_of_the_first_seed_beside_intervals(found):
     assert first["differences"] is None
     assert told["scenarios"][1]["differences"]["mean_tpot_ms"]["verdict"] == "better"
     assert told["pareto"][0]["metrics"] == [TAIL, COST]
+
+
+def test_round_by_round_ends_where_one_go_does(found):
+    given = gather(
+        "azure-conversation",
+        overrides=SMALL,
+        variants={"fp8": ["engine.kv_cache_dtype=fp8"], "narrow": ["engine.max_num_seqs=4"]},
+    )
+    shares: list[float] = []
+    each = list(runs.rounds(given, seeds=5, progress=lambda what, share: shares.append(share)))
+    assert [len(one.seeds) for one in each] == [1, 2, 3, 4, 5]
+    assert each[0].interval("fp8", TAIL).refused == "1 replications; an interval needs 5"
+    assert each[-1].to_dict() == found.to_dict()
+    assert shares == sorted(shares)
+    assert (shares[0], shares[-1], len(shares)) == (0.0, 1.0, 16)
+
+
+def test_rounds_come_in_order_whichever_process_is_first():
+    ended = iter([(0, "a0"), (3, "b1"), (2, "a1"), (1, "b0"), (5, "b2"), (4, "a2")])
+    assert list(runs._in_order(ended, 2)) == [["a0", "b0"], ["a1", "b1"], ["a2", "b2"]]
+
+
+def test_who_stops_after_the_first_round_waits_for_no_other():
+    first = next(iter(runs.rounds(gather("demo", overrides=["workload.requests=20"]), seeds=10_000)))
+    assert first.seeds == (scenarios.load("demo").seed,)
+
+
+def test_a_policy_that_cannot_run_is_told_by_name():
+    given = gather(
+        "azure-conversation", overrides=SMALL, variants={"unmeasured": ["cost={profile: auto}", "engine.dtype=int4"]}
+    )
+    with pytest.raises(runs.PolicyError, match=r"unmeasured: cost\.profile: ") as told:
+        list(runs.rounds(given, seeds=1))
+    assert told.value.policy == "unmeasured"
+    assert str(pickle.loads(pickle.dumps(told.value))) == str(told.value)
+
+
+def test_all_that_is_written_needs_no_steps(found):
+    light = found.without_steps()
+    assert html.render(files.page(light)) == html.render(files.page(found))
+    assert files.table(light).equals(files.table(found))
+    assert len(pickle.dumps(light)) < len(pickle.dumps(found)) / 3
+
+
+def test_the_winner_of_a_figure_is_better_than_every_other(found):
+    said = winners(found, ["mean_tpot_ms", "output_throughput", "usd_per_hour"])
+    assert found.difference("fp8", "mean_tpot_ms", "narrow").verdict == "worse"
+    assert said.startswith("narrow wins in mean TPOT; fp8 wins in output throughput; ")
+    assert "no difference is seen in USD per hour" in said
+
+
+def test_who_cannot_be_told_from_the_best_shares_it():
+    found = compare(
+        "demo",
+        overrides=["workload.requests=60"],
+        variants={"same": ["engine.max_num_seqs=300"], "slow": ["engine.max_num_seqs=1"]},
+        seeds=5,
+    )
+    assert winners(found, ["mean_ttft_ms"]).startswith(
+        "demo and same are as good as each other, and better than the rest"
+    )
+
+
+def test_without_intervals_nobody_wins():
+    found = compare("demo", overrides=["workload.requests=20"], variants={"b": ["replicas=2"]}, seeds=2)
+    assert winners(found) == ""
