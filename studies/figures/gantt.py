@@ -101,7 +101,7 @@ def neighbours(records: Records, around: int, most: int = MOST) -> list[int]:
     there = there[np.argsort(r["arrival_ns"][there], kind="stable")]
     place = int(np.flatnonzero(there == around)[0])
     first = max(0, min(place - most // 2, len(there) - most))
-    return there[first : first + most].tolist()
+    return [int(i) for i in there[first : first + most]]
 
 
 def _bars(phase: str, shown: Sequence[int], spans: Sequence[Sequence[Span]], hover: Sequence[str]) -> dict[str, Any]:

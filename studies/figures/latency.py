@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +33,10 @@ def latency_cdf(
     title, unit, factor = LATENCY_AXES[metric]
     limit = getattr(slo, SLO_FIELD.get(metric, ""), None) if slo is not None else None
     at = None if limit is None else limit * factor
-    data, behind, told, log, k = [], [], [], False, 0
+    data: list[dict[str, Any]] = []
+    behind: list[dict[str, Any]] = []
+    told: list[str] = []
+    log, k = False, 0
     for name, records in runs.items():
         values = latencies(records)[metric] * factor
         held = name == baseline and len(runs) > 1

@@ -72,7 +72,8 @@ def preempted_at(records: Records) -> Array:
     offset = np.searchsorted(
         steps["replica"], rows[:, 0]
     )  # replicas stand one after another; a step's number is its row
-    return steps["start_ns"][offset + rows[:, 1]] / 1e9
+    at: Array = steps["start_ns"][offset + rows[:, 1]] / 1e9
+    return at
 
 
 def _counts(at: Array, first: float, last: float) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def phases(records: Records, requests: Sequence[int]) -> list[list[Span]]:
     r, steps = records.requests, records.steps
     last = int(steps["end_ns"].max(initial=0))
     lost = _setbacks(records, requests)
-    found = []
+    found: list[list[Span]] = []
     for i in requests:
         arrival, scheduled, first, finish = (
             int(r[name][i]) for name in ("arrival_ns", "scheduled_ns", "first_token_ns", "finish_ns")

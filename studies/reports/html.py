@@ -11,7 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from studies.figures import Figure
+from studies.figures import Figure, described
 from studies.reports import files
 from studies.reports.limits import NOT_MODELLED
 from studies.reports.tables import Table
@@ -159,7 +159,7 @@ def _section(body: list[str], section: Section, count: int) -> int:
 
 def _place(name: str, title: str, figure: Figure) -> str:
     """The element that a figure is drawn in."""
-    drawn = f'<div id="{name}" role="img" aria-label="{html.escape(title)}"'
+    drawn = f'<div id="{name}" role="img" aria-label="{html.escape(f"{title}. {described(figure)}")}"'
     axes = max((len(trace.get("dimensions") or ()) for trace in figure["data"]), default=0)
     if not axes:
         return f"{drawn}></div>"
