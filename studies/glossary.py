@@ -182,12 +182,12 @@ def _section(found: Entry) -> str:
     lines = [f"### {found.term}\n", textwrap.fill(f"*{found.name}.* {found.meaning}", WIDTH) + "\n"]
     written = {
         "export keys": joined([f"`{key}`" for key in found.keys]) if found.keys else "",
-        "see": ", ".join(f"[{term}](#{_anchor(term)})" for term in found.see),
+        "see": ", ".join(f"[{term}](#{anchor(term)})" for term in found.see),
     }
     lines += [f"- {name.capitalize()}: {written.get(name, value)}" for name, value in found.facts()]
     return "\n".join(lines) + "\n"
 
 
-def _anchor(heading: str) -> str:
+def anchor(heading: str) -> str:
     """What a heading is linked by, as GitHub makes it."""
     return "".join(c for c in heading.lower().replace(" ", "-") if c.isalnum() or c in "-_")
