@@ -23,12 +23,16 @@ _VALID = "settings.valid"
 
 @dataclass(frozen=True)
 class Asked:
-    """What a page is about. scenario: None where the settings do not fit together; then `problem` says why."""
+    """What a page is about. scenario: None where the settings do not fit together; then `problem` says why.
+
+    valid: the last settings that did, with their scenario; None before there were any.
+    """
 
     settings: Settings
     scenario: Scenario | None
     problem: str = ""
     missing: MissingUploadError | None = None
+    valid: tuple[Settings, Scenario] | None = None
 
 
 def ask(page: str, own: Collection[str] = ()) -> Asked:
@@ -37,7 +41,7 @@ def ask(page: str, own: Collection[str] = ()) -> Asked:
     asked = _read(settings)
     with st.sidebar:
         _bases(settings)
-        drawn = asked.scenario or _last_valid()
+        drawn = asked.valid[1] if asked.valid is not None else Settings().scenario()
         if drawn is not None:
             _knobs(settings, drawn)
         _others(settings, drawn)
@@ -55,19 +59,11 @@ def _read(settings: Settings) -> Asked:
     try:
         found = settings.scenario()
     except MissingUploadError as error:
-        return Asked(settings, None, str(error), error)
+        return Asked(settings, None, str(error), error, st.session_state.get(_VALID))
     except InputError as error:
-        return Asked(settings, None, str(error))
-    st.session_state[_VALID] = settings
-    return Asked(settings, found)
-
-
-def _last_valid() -> Scenario | None:
-    valid = st.session_state.get(_VALID)
-    try:
-        return (Settings() if valid is None else valid).scenario()
-    except InputError:  # an upload that was removed since
-        return None
+        return Asked(settings, None, str(error), None, st.session_state.get(_VALID))
+    st.session_state[_VALID] = (settings, found)
+    return Asked(settings, found, valid=(settings, found))
 
 
 def _bases(settings: Settings) -> None:

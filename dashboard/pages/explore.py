@@ -2,46 +2,123 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import streamlit as st
 
-from dashboard import panel, parts, work
+from dashboard import baseline, cards, differences, panel, parts, work
+from dashboard.jobs import Job
 from studies import figures
 from studies.reports import run_tables
 from studies.reports.limits import NOT_MODELLED
-from studies.reports.report import CDFS, cards
+from studies.reports.report import CDFS
 from studies.results import Run
+
+OWN = (baseline.PARAMETER,)
+NAMED = 6
+"""Differences from the baseline that are named one by one."""
 
 
 def page() -> None:
     """The page: knobs at the side; what came of them, what binds, and the figures."""
     st.title("Explore")
-    asked = panel.ask("explore")
-    if asked.scenario is None:
+    asked = panel.ask("explore", OWN)
+    if asked.valid is None:
         return
-    job = parts.ask("explore", asked.scenario.hash(), work.simulate, asked.scenario)
-    parts.follow(job, show)
+    settings, scenario = asked.valid
+    if asked.scenario is None:
+        st.caption("Below is what the last settings gave that fit together.")
+    held, told = baseline.held("explore", settings)
+    for line in told:
+        st.warning(line)
+    _against(held, settings)
+    other = None
+    if held is not None:
+        other = parts.ask("explore.baseline", held.scenario.hash(), work.simulate, held.scenario)
+    job = parts.ask("explore", scenario.hash(), work.simulate, scenario)
+    drawn: list[bool] = []
+
+    def draw(run: Run, complete: bool) -> None:
+        compared = _ready(other)
+        drawn.append(compared is not None)
+        show(run, complete, compared)
+
+    parts.follow(job, draw)
+    if other is not None and drawn and not drawn[-1]:
+        _follow_up(other)
 
 
-def show(run: Run, complete: bool) -> None:
-    """Cards, the sentence that names the bottleneck, figures and tables of one run."""
-    st.caption(run_tables.heading(run))
+def _ready(job: Job | None) -> Run | None:
+    """The baseline's run if it is there, or comes at once."""
+    if job is None:
+        return None
+    job.wait(parts.QUICK)
+    return job.result if job.state == "done" else None
+
+
+def _follow_up(job: Job) -> None:
+    """Waits for the baseline, then shows everything against it."""
+    with st.spinner("simulating the baseline"):
+        while not job.wait(parts.BEAT):
+            st.empty()
+    if job.state == "done":
+        st.rerun()
+    st.warning(f"The baseline has no result: {job.error or job.state}")
+
+
+def _against(held: baseline.Baseline | None, settings: panel.Settings) -> None:
+    """What the figures are compared with, and the buttons that decide it."""
+    with st.container(horizontal=True, vertical_alignment="center", key="against"):
+        if held is None:
+            said = (
+                "This is the baseline."
+                if baseline.is_pinned()
+                else "The scenario as it is. Turn a knob to see what changes."
+            )
+        else:
+            name = "the pinned baseline" if held.pinned else f"{settings.named()} as it is"
+            lines = differences.between(settings, held.settings)
+            more = len(lines) - NAMED
+            said = f"Against {name}: " + ("; ".join(lines[:NAMED]) or "no setting that has a name differs")
+            said += f"; and {more} more." if more > 0 else "."
+        st.caption(said.replace("$", "\\$"), width="stretch")
+        baseline.buttons(settings)
+
+
+def show(run: Run, complete: bool, compared: Run | None) -> None:
+    """The sentence that names the bottleneck, cards, figures and tables of one run."""
     if not complete:
         st.warning("The beginning of the run; the whole of it is being simulated.")
-    st.info(run.info["binding"]["sentence"])
-    headlines = cards(run.summary)
-    for row in (headlines[:4], headlines[4:]):
-        for column, (value, text) in zip(st.columns(4), row, strict=False):
-            column.metric(text, value, border=True)
+    st.info(run.info["binding"]["sentence"].replace("$", "\\$"))
+    _cards(run, compared)
     for line in run_tables.rejections(run):
         st.warning(line)
+    runs = {run.name: run.records} | ({} if compared is None else {"baseline": compared.records})
     for column, (metric, title) in zip(st.columns(3), CDFS, strict=True):
         with column:
-            parts.figure(figures.latency_cdf(metric, {run.name: run.records}, run.slo), metric, title)
-    blocks = run.info["engine"]["num_gpu_blocks"] - 1
+            parts.figure(figures.latency_cdf(metric, runs, run.slo, "baseline"), metric, title)
+    blocks = None if run.info.get("pools") else run.info["engine"]["num_gpu_blocks"] - 1
     parts.figure(figures.load_over_time(run.records, blocks), "load", "Requests and KV memory")
     parts.figure(figures.batch_composition(run.records), "batches", "Batches")
     with st.expander("All figures as tables"):
+        st.caption(run_tables.heading(run))
         for table in run_tables.every(run):
             parts.table(table)
     with st.expander("What is not modelled"):
         st.markdown("\n".join(f"- {line}" for line in NOT_MODELLED))
+
+
+def _cards(run: Run, compared: Run | None) -> None:
+    with st.container(horizontal=True, gap="small", key="cards"):
+        for card in cards.cards(run, compared):
+            more: dict[str, Any] = {"delta_arrow": "off"} if card.change == "same" else {}
+            st.metric(
+                card.label,
+                card.value.replace("$", "\\$"),
+                card.change or None,
+                delta_color=card.colour,
+                help=card.help.replace("$", "\\$"),
+                border=True,
+                width="stretch",
+                **more,
+            )

@@ -42,3 +42,36 @@ def test_a_knob_changes_the_link_and_turned_back_leaves_it(opened):
 def test_every_registered_strategy_can_be_chosen(opened, box, registry):
     page = opened(workload__requests="50")
     assert len(page.selectbox(key=f"knob:{box}").options) == len(list(registry))
+
+
+def test_figures_are_shown_with_their_change_against_the_scenario_as_it_is(opened):
+    page = opened(workload__requests="50", engine__max_num_seqs="2", workload__arrivals__rate="8")
+    changes = {metric.label: metric.delta for metric in page.metric}
+    assert changes["TTFT p50"]
+    assert any("max_num_seqs: 16 → 2" in caption.value for caption in page.caption)
+
+
+def test_a_pinned_baseline_is_in_the_link_and_a_link_brings_it_back(opened):
+    page = opened(workload__requests="50", engine__max_num_seqs="4")
+    page.button(key="baseline:pin").click().run()
+    text = page.query_params["baseline"]
+    assert "engine.max_num_seqs=4" in text
+    assert not any(metric.delta for metric in page.metric)
+    again = opened(workload__requests="50", engine__max_num_seqs="8", baseline=text)
+    assert not again.exception
+    assert any("max_num_seqs: 4 → 8" in caption.value for caption in again.caption)
+    again.button(key="baseline:unpin").click().run()
+    assert "baseline" not in again.query_params
+
+
+def test_what_a_baseline_of_a_link_cannot_be_is_said(opened):
+    page = opened(workload__requests="50", baseline="scenario=demo&engine.max_num_seqs=-4")
+    assert any("Baseline" in warning.value and "max_num_seqs" in warning.value for warning in page.warning)
+
+
+def test_the_last_valid_result_stays_while_settings_do_not_fit_together(opened):
+    page = opened(workload__requests="50")
+    page.text_area(key="others").set_value("engine.max_num_batched_tokens=0").run()
+    assert "max_num_batched_tokens" in page.error[0].value
+    assert page.metric
+    assert any("last settings" in caption.value for caption in page.caption)
