@@ -12,7 +12,7 @@ from calibration.calibrate import Calibration
 from calibration.measure import Grid
 from scenarios.schema import Scenario
 from sim.profile import Profile
-from studies.run import Progress
+from studies.run import Clock, Progress
 
 if TYPE_CHECKING:
     from gpu_backend.engine import Engine
@@ -61,3 +61,32 @@ def measured(
             progress("calibrating", done / total)
 
     return calibration(scenario, engine, grid, name).run(repeats, tell)
+
+
+def measure_here(
+    model: str,
+    *,
+    overrides: Sequence[str] = (),
+    device: str = "cpu",
+    clock: Clock = "device",
+    grid: Grid = "standard",
+    repeats: int = 5,
+    name: str | None = None,
+    progress: Progress | None = None,
+) -> Profile:
+    """A profile of this machine running `model`: everything that `servetwin calibrate` does but writing it.
+
+    Args:
+        overrides: of the engine, whose settings bound what is measured (`engine.max_num_seqs=8`).
+        progress: told "calibrating" and the part that is done after each measured step; what it raises ends the measurement.
+
+    Raises:
+        InputError: an unknown model, an override that does not fit, a device that is not here, or no real engine is installed.
+    """
+    from studies.run import backend
+
+    scenario = scenario_of(model, overrides)
+    engine = backend(scenario, device, clock)
+    return measured(
+        scenario, engine, grid=grid, repeats=repeats, name=name or f"{scenario.model.name}-{device}", progress=progress
+    )

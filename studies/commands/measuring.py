@@ -34,17 +34,16 @@ def calibrate(
     """Measure step costs here: a cost profile."""
     from studies import calibrating
     from studies.reports.files import check_file
-    from studies.run import backend
 
     # The engine's settings bound what is measured: --set engine.max_num_seqs=8 and the like.
     scenario = calibrating.scenario_of(model, set_ or [])
     target = out or calibrating.FOLDER / f"{scenario.model.name}-{device}.json"
     check_file(target, "a profile is a file")
     with terminal.progress_bar() as tell:
-        engine = backend(scenario, device, clock)  # type: ignore[arg-type]
-        profile = calibrating.measured(
-            scenario, engine, grid="quick" if quick else "standard", repeats=repeats, name=target.stem, progress=tell
-        )
+        profile = calibrating.measure_here(
+            model, overrides=set_ or (), device=device, clock=clock, grid="quick" if quick else "standard",  # type: ignore[arg-type]
+            repeats=repeats, name=target.stem, progress=tell,
+        )  # fmt: skip
     target.parent.mkdir(parents=True, exist_ok=True)
     profile.save(target)
     if as_json:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
 from studies.commands.options import Json
 from studies.reports import terminal
-
-if TYPE_CHECKING:
-    from sim.profiles import AnyProfile
 
 import_app = typer.Typer(
     help="Make a cost profile from what others measured.", no_args_is_help=True, rich_markup_mode=None
@@ -51,28 +48,10 @@ def aiconfigurator(
     """From the operator tables of aiconfigurator-core.
 
     Needs the extra `profiles`."""
-    from calibration.operators.aiconfigurator import hardware_of, load_tables
-    from calibration.operators.checkpoints import checkpoint
-    from calibration.operators.compose import EXPERT_SKEW, compose
-    from calibration.shipped_profiles import with_constants
-    from scenarios.hf_config import model_of
-
-    _check(out)
-    spec = model_of(model)
-    profile = compose(
-        load_tables(system, engine, version, tables),
-        spec,
-        hardware=hardware_of(system, tables),
-        tensor_parallel_size=tp,
-        dtype=dtype,
-        kv_dtype=kv_dtype,
-        expert_skew=expert_skew or EXPERT_SKEW,
-        name=out.stem,
-        **checkpoint(spec, dtype, engine),
-    )
-    if fitted:
-        profile = with_constants(profile, engine)
-    _write(profile, out, as_json)
+    _import(
+        tables, "aiconfigurator", out, out.stem, as_json, system=system, model=model, engine=engine, version=version, dtype=dtype,
+        kv_dtype=kv_dtype, tensor_parallel_size=tp, expert_skew=expert_skew, fitted=fitted,
+    )  # fmt: skip
 
 
 @import_app.command()
@@ -89,12 +68,8 @@ def llmservingsim(
     """From a kernel bundle of LLMServingSim.
 
     dense, attention, per_sequence, moe, skew and meta.yaml."""
-    from calibration.operators.llmservingsim import read_bundle
-    from scenarios.hf_config import model_of
-
-    _check(out)
     sizes = _numbers(capture_sizes, "--capture-sizes")
-    _write(read_bundle(folder, model_of(model), tensor_parallel_size=tp, capture_sizes=sizes), out, as_json)
+    _import(folder, "llmservingsim", out, None, as_json, model=model, tensor_parallel_size=tp, capture_sizes=sizes)
 
 
 @import_app.command()
@@ -109,13 +84,7 @@ def vidur(
     """From Vidur's profiling CSV.
 
     compute/*/mlp.csv, attention.csv and network/*."""
-    from calibration.operators.vidur import read_vidur
-    from scenarios.hardware import hardware as device
-    from scenarios.hf_config import model_of
-
-    _check(out)
-    profile = read_vidur(folder, model_of(model), device(hardware), tensor_parallel_size=tp)
-    _write(profile, out, as_json)
+    _import(folder, "vidur", out, None, as_json, model=model, hardware=hardware, tensor_parallel_size=tp)
 
 
 @import_app.command()
@@ -146,23 +115,10 @@ def steps(
     """From the step log of a served engine.
 
     Contexts are reconstructed from its counts; those of our own runs hold them."""
-    from calibration.fit_log import fit_log, fit_own_steps
-    from calibration.step_log import read_iterations
-    from scenarios.errors import InputError
-
-    _check(out)
-    about = {"name": out.stem, "model": model, "dtype": dtype, "kv_dtype": kv_dtype, "device": device}
-    if file.is_dir() or file.suffix == ".parquet":
-        if rows or input_tokens or max_num_batched_tokens:
-            raise InputError(f"{file}: the log of an executed run holds contexts; leave --rows and lengths out")
-        profile = fit_own_steps(file, block_size=block_size, **about)
-    else:
-        log = read_iterations(file)
-        profile = fit_log(
-            log.take(rows) if rows else log, input_tokens=input_tokens, budget=max_num_batched_tokens,
-            block_size=block_size, **about,
-        )  # fmt: skip
-    _write(profile, out, as_json)
+    _import(
+        file, "steps", out, out.stem, as_json, model=model, dtype=dtype, kv_dtype=kv_dtype, device=device, rows=rows,
+        input_tokens=input_tokens, max_num_batched_tokens=max_num_batched_tokens, block_size=block_size,
+    )  # fmt: skip
 
 
 def profiles(
@@ -228,7 +184,12 @@ def _numbers(text: str, option: str) -> tuple[int, ...]:
     return tuple(sorted(map(int, parts)))
 
 
-def _write(profile: AnyProfile, out: Path, as_json: bool) -> None:
+def _import(source: Path | None, kind: str, out: Path, name: str | None, as_json: bool, **options: Any) -> None:
+    """Reads, writes, and shows what came of it; options: those of `studies.profiles.importing`."""
+    from studies.profiles.importing import Options, import_profile
+
+    _check(out)
+    profile = import_profile(source, kind, name=name, options=Options(**options))
     from studies.profile_list import tables
 
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +10,7 @@ from calibration.validate import TOLERANCE
 from studies.figures import LATENCY_AXES, POINTS
 from studies.figures.notice import notice
 from studies.figures.style import GREY, INK, PALE, PALETTE, RED, Figure, axis, faint, far_apart, layout, upright
+from studies.figures.ticks import log_ticks
 from studies.reports import tables
 from studies.reports.tables import Table
 from studies.validations.record import Points, Row, Validation
@@ -48,7 +48,7 @@ def scatter(found: Validation, metric: str) -> Figure:
     log = far_apart(seen)
     low, high = (min(seen) / 1.15, max(seen) * 1.15) if log else (0.0, max(seen) * 1.05)
     floor = _noise(found, metric)
-    ends = {"type": "log"} | _ticks(low, high) if log else {"range": [0, high]}
+    ends = log_ticks(low, high) if log else {"range": [0, high]}
     band = [] if floor is None else [_band(low, high, floor, log)]
     alt = f"{title} of {what}, predicted against measured{_outside(drawn, floor)}."
     return {
@@ -62,17 +62,6 @@ def scatter(found: Validation, metric: str) -> Figure:
             margin={"l": 8, "r": 12, "t": 40, "b": 8},
         ),
     }
-
-
-def _ticks(low: float, high: float) -> dict[str, Any]:
-    """Of a logarithmic axis: powers of ten, and within two of them 1, 2, 5, written out."""
-    if high > 300 * low:
-        return {"dtick": 1}
-    values = [
-        m * 10.0**k for k in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1) for m in (1, 2, 5)
-    ]
-    shown = [_digits(value) for value in values if low <= value <= high]
-    return {"tickvals": shown, "ticktext": [f"{value:g}" for value in shown]}
 
 
 def _dots(points: Points, k: int, factor: float, unit: str) -> dict[str, Any]:
