@@ -31,6 +31,7 @@ from sim.host_link import HostLink
 from sim.noise import NoisyCost, NoisyExecutor, StepNoise
 from sim.pool import Pool
 from sim.profile_parts import Noise
+from sim.progress import Tell, TellingDeployment
 from sim.replica import AnyReplica, CostExecutor, Replica
 
 Observer = Callable[[Request, int], None]
@@ -53,11 +54,20 @@ def simulate(
     link: HostLink | None = None,
     seed: int = 0,
     front: Front = NOTHING,
+    progress: Tell | None = None,
 ) -> Records:
     """Runs `workload` on `replicas` engines whose steps cost what `cost` says: `simulate_pools` with a single pool."""
     pool = Pool(engine, cost, replicas, acceptance=acceptance, drafting=drafting, noise=noise, link=link)
     return simulate_pools(
-        [pool], workload, router=router, leaps=leaps, fast=fast, horizon_ns=horizon_ns, seed=seed, front=front
+        [pool],
+        workload,
+        router=router,
+        leaps=leaps,
+        fast=fast,
+        horizon_ns=horizon_ns,
+        seed=seed,
+        front=front,
+        progress=progress,
     )
 
 
@@ -72,6 +82,7 @@ def simulate_pools(
     seed: int = 0,
     front: Front = NOTHING,
     escalation: Escalation | None = None,
+    progress: Tell | None = None,
 ) -> Records:
     """Runs `workload` on the replicas of all pools, numbered pool by pool.
 
@@ -82,6 +93,7 @@ def simulate_pools(
         horizon_ns: end of the run; None runs until nothing is left to do.
         seed: of the router's draws, and of what steps take more or less than their cost model says; every leap is then a step long.
         front: what stands before the replicas. escalation: what a judge says of answers, where the router is a cascade with one.
+        progress: told how far the run is, about a hundred times; the records are the same with it, and what it raises ends the run.
     """
     chosen = make_router(router, Streams(seed)("routing"), len(workload))
 
@@ -106,7 +118,7 @@ def simulate_pools(
     collecting = gc.isenabled()
     gc.disable()  # a simulation makes no cycles of objects: looking for them finds nothing and takes a tenth of its time
     try:
-        return _run(pools, workload, make, chosen, horizon_ns, front, escalation)
+        return _run(pools, workload, make, chosen, horizon_ns, front, escalation, progress)
     finally:
         if collecting:
             gc.enable()
@@ -158,6 +170,7 @@ def _run(
     horizon_ns: int | None,
     front: Front,
     escalation: Escalation | None,
+    progress: Tell | None = None,
 ) -> Records:
     for pool in pools:
         if pool.replicas < 1:
@@ -165,7 +178,8 @@ def _run(
     homes = [pool for pool in pools for _ in range(pool.replicas)]
     requests = workload.request_log()
     logs = [StepLog(number, pool.engine.speculation != "none") for number, pool in enumerate(homes)]
-    run = Deployment(homes, workload, requests, router, horizon_ns, front, escalation)
+    given = (homes, workload, requests, router, horizon_ns, front, escalation)
+    run = Deployment(*given) if progress is None else TellingDeployment(progress, *given)
     observer = run.react if run.observed else None
     run.replicas = [make(number, pool, requests, logs[number], observer) for number, pool in enumerate(homes)]
     numbers = [number for number, pool in enumerate(pools) for _ in range(pool.replicas)]
@@ -180,6 +194,8 @@ def _run(
     info: dict[str, object] = {} if len(pools) == 1 else {"pools": [pool.replicas for pool in pools]}
     if run.ladder is not None:
         info["ladder"] = run.ladder.history
+    if progress is not None:
+        progress(1.0)
     records = workload.records(requests, logs, info)
     records.judged_ns = run.judged_ns
     return records

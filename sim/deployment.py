@@ -11,7 +11,7 @@ A request's way: `arrive` (its client sends it) -> `enter` (the front end hands 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -108,11 +108,16 @@ class Deployment:
                 ready_ns=min(request.tags.ready_ns, END_OF_TIME)
             )  # what a column holds
             self.requests.close(request, Status.IN_FLIGHT, -1)
+        self._advance(end)
         for replica in self.replicas:
-            replica.advance(end)
             if self.horizon_ns is None and replica.has_work:
                 raise InputError("the run lasts longer than the clock can count (146 years); are the step costs right?")
             replica.close_open(end)
+
+    def _advance(self, end: int) -> None:
+        """All replicas run what ends and starts before `end`."""
+        for replica in self.replicas:
+            replica.advance(end)
 
     def _arrivals(self) -> Generator[None, Event, None]:
         """Sends the requests of an open loop: a process, but for its one event that comes again and again. (SimPy's own, with
@@ -136,7 +141,7 @@ class Deployment:
             return
         fits = self.fits[0]
         only = self.replicas[0] if len(self.replicas) == 1 else None
-        for request in self.workload.requests(rows):
+        for request in self._asked(rows):
             now = request.arrival_ns
             if only is not None and fits[request.index]:  # what `route` comes to
                 only.advance(now)
@@ -144,9 +149,13 @@ class Deployment:
             else:
                 self.route(request, now, self.everywhere)
 
+    def _asked(self, rows: NDArray[np.int64]) -> Iterator[Request]:
+        """Requests `rows` of an open loop, one after the other."""
+        return self.workload.requests(rows)
+
     def _open_front(self, rows: NDArray[np.int64], end: int) -> None:
         """The same, past a front end, a ladder or limits."""
-        requests = self.workload.requests(rows)
+        requests = self._asked(rows)
         if self.front_end is None:
             for request in requests:
                 self.enter(request, request.arrival_ns)

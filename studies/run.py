@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,7 +17,7 @@ from scenarios.schema import Scenario
 from scenarios.workload import Workload
 from serving.economics import Account
 from serving.metrics import summary
-from serving.plan import Executor, StepPlan, StepResult
+from serving.plan import Executor
 from serving.records import Records
 from serving.routing import Routing
 from sim.cost import CostModel
@@ -39,6 +39,7 @@ from studies.aspects import (
 from studies.aspects.binding import binding
 from studies.aspects.pools import Costs
 from studies.aspects.step_costs import profile_of
+from studies.progress import DRAWN, SIMULATED, Counted, Progress, Told, nobody, of_simulation
 from studies.provenance import versions
 from studies.results import Run
 from studies.statistics import steady_state
@@ -47,9 +48,6 @@ if TYPE_CHECKING:
     from gpu_backend.engine import Engine
 
 Clock = Literal["device", "wall"]
-Progress = Callable[[str, float], None]
-"""Called with what is being done and the part of it that is, 0 to 1."""
-
 _ON_CPUS = {"dtype": ("float32", "bfloat16", "int8", "int4"), "kv_cache_dtype": ("float32", "bfloat16", "int8", "fp8")}
 """Precisions that the CPU engine computes in, by field of the engine section."""
 
@@ -60,16 +58,48 @@ def simulate(
     workload: Workload | None = None,
     cost: Costs | None = None,
     percentiles: tuple[float, ...] = (50, 90, 95, 99),
+    progress: Progress | None = None,
 ) -> Run:
     """Runs a scenario, or the one of that file or shipped name, on the simulated clock.
 
     workload: the scenario's own, if it was generated before. cost: instead of what the scenario asks for; of several pools, one each.
+    progress: called about a hundred times at most, with a part that never falls and is 1 at the end; what it raises ends the run.
+    """
+    tell = progress or nobody
+    scenario = loaded(scenario)
+    if workload is None:
+        tell("drawing requests", 0.0)
+        workload = scenarios.generate(scenario)
+    costs = pools.costs_of(scenario, cost)
+    tell("simulating", DRAWN)
+    records = _simulated(scenario, workload, costs, None if progress is None else partial(of_simulation, progress))
+    tell("summing up", SIMULATED)
+    run = describe(scenario, workload, records, way="simulate", clock="simulated", cost=costs, percentiles=percentiles)
+    tell("summing up", 1.0)
+    return run
+
+
+def beginning(
+    scenario: Scenario | str | Path, requests: int, workload: Workload | None = None, *, cost: Costs | None = None
+) -> Run | None:
+    """The same run, cut when request number `requests` (from 0) of those that wait for nobody's answer arrives: something to show
+    early. What has ended by then is, to the nanosecond, what the whole run will say of it.
+
+    workload: the scenario's own, if it was generated before; it is not changed. cost: as of `simulate`.
+
+    Returns:
+        None where it would not be shorter: so many requests are not sent, all are sent at once or as answers come (closed loop),
+        or the scenario's own horizon comes first.
     """
     scenario = loaded(scenario)
     workload = scenarios.generate(scenario) if workload is None else workload
-    costs = pools.costs_of(scenario, cost)
-    records = _simulated(scenario, workload, costs)
-    return describe(scenario, workload, records, way="simulate", clock="simulated", cost=costs, percentiles=percentiles)
+    arrivals = np.sort(workload.arrival_ns[workload.follows < 0])
+    if workload.concurrency is not None or not 0 <= requests < len(arrivals):
+        return None
+    horizon, own = int(arrivals[requests]), _horizon_ns(scenario)
+    if horizon <= arrivals[0] or (own is not None and horizon >= own):
+        return None
+    return simulate(scenario.model_copy(update={"horizon": horizon / 1e9}), workload=workload, cost=cost)
 
 
 def simulated_figures(scenario: Scenario, cost: Costs | None = None) -> tuple[dict[str, Any], Records]:
@@ -84,7 +114,9 @@ def simulated_figures(scenario: Scenario, cost: Costs | None = None) -> tuple[di
     return _figures(scenario, records, account, talk, (50, 90, 95, 99), "simulate"), records
 
 
-def _simulated(scenario: Scenario, workload: Workload, costs: Sequence[CostModel]) -> Records:
+def _simulated(
+    scenario: Scenario, workload: Workload, costs: Sequence[CostModel], tell: Callable[[float], None] | None = None
+) -> Records:
     from sim.cluster import simulate_pools
 
     return simulate_pools(
@@ -95,6 +127,7 @@ def _simulated(scenario: Scenario, workload: Workload, costs: Sequence[CostModel
         seed=scenario.seed,
         escalation=answers.escalation_of(scenario, workload),
         front=front.of_scenario(scenario, workload),
+        progress=tell,
     )
 
 
@@ -122,10 +155,10 @@ def execute(
     workload = scenarios.generate(scenario) if workload is None else workload
     engines = backends(scenario, device, clock, workload) if engine is None else _listed(engine)
     tokens = int(np.minimum(workload.output_tokens, workload.max_tokens).sum())
-    told = _Told(progress, tokens)
+    told = Told(progress, tokens)
     views = scenario.of_pools()
     replicas = [one for built, view in zip(engines, views, strict=True) for one in _replicas(built, view.replicas)]
-    counted = [_Counted(executor, told) for executor in replicas]
+    counted = [Counted(executor, told) for executor in replicas]
     horizon = _horizon_ns(scenario)
     if clock == "device":
         from sim.cluster import run_pools_on_executors
@@ -362,32 +395,3 @@ def _listed(engine: Engine | Sequence[Engine]) -> list[Engine]:
 
 def _replicas(engine: Engine, count: int) -> list[Executor]:
     return [engine, *(engine.replica() for _ in range(count - 1))]
-
-
-class _Told:
-    """How far a run is, by sampled tokens of all replicas."""
-
-    def __init__(self, progress: Progress | None, tokens: int) -> None:
-        self.progress, self.tokens, self.done = progress, max(tokens, 1), 0
-
-    def add(self, sampled: int) -> None:
-        self.done += sampled
-        if self.progress is not None:
-            self.progress("executing", min(1.0, self.done / self.tokens))
-
-
-class _Counted:
-    """An executor that tells what it did."""
-
-    def __init__(self, executor: Executor, told: _Told) -> None:
-        self._executor, self._told = executor, told
-        self._sampled: deque[int] = deque()  # of the plans in flight
-
-    def submit(self, plan: StepPlan) -> None:
-        self._sampled.append(plan.shape.sampled)
-        self._executor.submit(plan)
-
-    def collect(self) -> StepResult:
-        result = self._executor.collect()
-        self._told.add(self._sampled.popleft())
-        return result
