@@ -15,7 +15,9 @@ import streamlit as st
 from dashboard.settings import Settings, from_query, is_setting
 
 SETTINGS, TOLD, REVISION = "settings", "told", "revision"
-_SEEN, _BEFORE, _PAGE = "address.seen", "address.before", "address.page"
+PAGE = "address.page"
+"""Key of the session's state: the page that was drawn last, of those that are about a scenario."""
+_SEEN, _BEFORE = "address.seen", "address.before"
 LAG = 2.0
 """Seconds in which a browser may still send the query that it had before the last one was written."""
 
@@ -24,8 +26,8 @@ def current(page: str, own: Collection[str] = ()) -> Settings:
     """The settings that hold now. page: the page that asks, by its name. own: query parameters of the page itself."""
     state = st.session_state
     query = {name: st.query_params[name] for name in st.query_params if is_setting(name)}
-    moved = state.get(_PAGE) != page
-    state[_PAGE] = page
+    moved = state.get(PAGE) != page
+    state[PAGE] = page
     if SETTINGS not in state:
         _adopt(query)
         strange = sorted(name for name in st.query_params if not is_setting(name) and name not in own)

@@ -13,7 +13,7 @@ from scenarios import InputError, Scenario
 
 PARAMETER = "baseline"
 """Query parameter of a page: the settings of the baseline, as a query of their own."""
-_PINNED, _PAGE = "baseline.pinned", "baseline.page"
+_PINNED = "baseline.pinned"
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ def text_of(settings: Settings) -> str:
     return urlencode({BASE: DEFAULT} | settings.to_query() if settings.base == DEFAULT else settings.to_query())
 
 
-def held(page: str, settings: Settings) -> tuple[Baseline | None, list[str]]:
+def held(settings: Settings) -> tuple[Baseline | None, list[str]]:
     """What the present settings are held against, and a sentence on everything in the link that cannot be had; None where it
     would be the same run."""
-    pinned, told = _pinned(page)
+    pinned, told = _pinned()
     found = pinned or Settings(settings.base)
     if found == settings:
         return None, told
@@ -43,14 +43,19 @@ def held(page: str, settings: Settings) -> tuple[Baseline | None, list[str]]:
         return None, [*told, f"Baseline: {error}"]
 
 
-def _pinned(page: str) -> tuple[Settings | None, list[str]]:
-    """The baseline of the link; of another page of the same reader, too."""
+def read(page: str) -> None:
+    """Takes the baseline from the link; comes the reader from another page, the one that was pinned before.
+
+    To be called before `panel.ask`, which takes note of the page.
+    """
     state, text = st.session_state, st.query_params.get(PARAMETER)
-    came = state.get(_PAGE) != page
-    state[_PAGE] = page
-    if text is None and came and (text := state.get(_PINNED)) is not None:
+    if text is None and state.get(address.PAGE) != page and (text := state.get(_PINNED)) is not None:
         st.query_params[PARAMETER] = text
     state[_PINNED] = text
+
+
+def _pinned() -> tuple[Settings | None, list[str]]:
+    text = st.session_state.get(_PINNED)
     if text is None:
         return None, []
     settings, told = from_query(dict(parse_qsl(text, keep_blank_values=True)))

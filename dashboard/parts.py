@@ -84,8 +84,28 @@ def _wait(job: Job, draw: Callable[[Any, bool], None], what: str) -> None:
     place.empty()
 
 
-def figure(found: Figure, key: str, title: str = "", select: str | None = None) -> Any:
-    """A figure with its alternative text and its download; with `select` (a selection mode) also what was clicked."""
+@cache
+def _checked() -> type[Any]:
+    """A figure that Plotly need not check again: it would take longer than a short simulation."""
+    from plotly.basedatatypes import BaseFigure
+
+    class Checked(BaseFigure):  # type: ignore[misc]
+        def __init__(self, found: Figure) -> None:
+            self._found = found
+
+        def to_dict(self) -> Figure:
+            return self._found
+
+    return Checked
+
+
+def figure(
+    found: Figure, key: str, title: str = "", select: str | None = None, on_select: Callable[[], None] | str = "rerun"
+) -> Any:
+    """A figure with its alternative text and its download; with `select` (a selection mode) also what was clicked.
+
+    on_select: called when something was, before the page is drawn again.
+    """
     from studies.figures import described, themed
 
     with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center", gap="small"):
@@ -101,8 +121,9 @@ def figure(found: Figure, key: str, title: str = "", select: str | None = None) 
             on_click="ignore",
             help=f"{title or 'This figure'} as a file that opens without a network.",
         )
-    more: dict[str, Any] = {} if select is None else {"on_select": "rerun", "selection_mode": select}
-    return st.plotly_chart(themed(found, theme.dark()), key=key, theme=None, config=PLOT, alt=described(found), **more)
+    more: dict[str, Any] = {} if select is None else {"on_select": on_select, "selection_mode": select}
+    drawn = _checked()(themed(found, theme.dark()))
+    return st.plotly_chart(drawn, key=key, theme=None, config=PLOT, alt=described(found), **more)
 
 
 def _page(title: str, found: Figure) -> str:

@@ -6,15 +6,12 @@ from typing import Any
 
 import streamlit as st
 
-from dashboard import baseline, cards, differences, panel, parts, work
+from dashboard import baseline, cards, differences, panel, parts, requests_view, run_views, work
 from dashboard.jobs import Job
-from studies import figures
 from studies.reports import run_tables
-from studies.reports.limits import NOT_MODELLED
-from studies.reports.report import CDFS
 from studies.results import Run
 
-OWN = (baseline.PARAMETER,)
+OWN = (baseline.PARAMETER, run_views.VIEW, requests_view.REQUEST)
 NAMED = 6
 """Differences from the baseline that are named one by one."""
 
@@ -22,13 +19,14 @@ NAMED = 6
 def page() -> None:
     """The page: knobs at the side; what came of them, what binds, and the figures."""
     st.title("Explore")
+    baseline.read("explore")
     asked = panel.ask("explore", OWN)
     if asked.valid is None:
         return
     settings, scenario = asked.valid
     if asked.scenario is None:
         st.caption("Below is what the last settings gave that fit together.")
-    held, told = baseline.held("explore", settings)
+    held, told = baseline.held(settings)
     for line in told:
         st.warning(line)
     _against(held, settings)
@@ -93,19 +91,7 @@ def show(run: Run, complete: bool, compared: Run | None) -> None:
     _cards(run, compared)
     for line in run_tables.rejections(run):
         st.warning(line)
-    runs = {run.name: run.records} | ({} if compared is None else {"baseline": compared.records})
-    for column, (metric, title) in zip(st.columns(3), CDFS, strict=True):
-        with column:
-            parts.figure(figures.latency_cdf(metric, runs, run.slo, "baseline"), metric, title)
-    blocks = None if run.info.get("pools") else run.info["engine"]["num_gpu_blocks"] - 1
-    parts.figure(figures.load_over_time(run.records, blocks), "load", "Requests and KV memory")
-    parts.figure(figures.batch_composition(run.records), "batches", "Batches")
-    with st.expander("All figures as tables"):
-        st.caption(run_tables.heading(run))
-        for table in run_tables.every(run):
-            parts.table(table)
-    with st.expander("What is not modelled"):
-        st.markdown("\n".join(f"- {line}" for line in NOT_MODELLED))
+    run_views.show(run_views.choose(), run, compared, complete)
 
 
 def _cards(run: Run, compared: Run | None) -> None:

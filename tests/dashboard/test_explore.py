@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 import scenarios
+from dashboard import run_views
 from serving.batching import BATCHINGS
 from serving.policies import ORDERS
 from serving.routing import ROUTERS
@@ -75,3 +76,33 @@ def test_the_last_valid_result_stays_while_settings_do_not_fit_together(opened):
     assert "max_num_batched_tokens" in page.error[0].value
     assert page.metric
     assert any("last settings" in caption.value for caption in page.caption)
+
+
+def test_the_slowest_request_is_explained_and_the_link_names_it(opened):
+    page = opened(workload__requests="50", view="Requests")
+    assert not page.exception
+    page.button(key="slowest:ttft").click().run()
+    assert not page.exception
+    number = page.number_input(key="request").value
+    assert page.query_params["request"] == str(number)
+    assert any(f"Request {number} (" in info.value for info in page.info)
+
+
+def test_a_link_opens_the_view_and_the_request_that_it_names(opened):
+    page = opened(workload__requests="50", view="Requests", request="7")
+    assert any("Request 7 (" in info.value for info in page.info)
+
+
+@pytest.mark.parametrize(("name", "text"), [("view", "Nothing"), ("request", "5000")])
+def test_what_a_view_of_a_link_cannot_be_is_said(opened, name, text):
+    page = opened(workload__requests="50", **{"view": "Requests", name: text})
+    assert not page.exception
+    assert any(f"{name}={text}" in warning.value for warning in page.warning)
+
+
+@pytest.mark.parametrize("view", list(run_views.VIEWS))
+@pytest.mark.parametrize("scenario", ["cascade", "agents"])
+def test_every_view_of_a_deployment_with_pools_and_of_agents(opened, scenario, view):
+    page = opened(scenario=scenario, workload__requests="40", view=view)
+    assert not page.exception
+    assert page.metric
