@@ -54,8 +54,8 @@ class Settings:
         """The scenario that is changed, as it is."""
         return Settings(self.base).scenario()
 
-    def scenario(self) -> Scenario:
-        """The scenario with its changes.
+    def scenario(self, more: Sequence[Override] = ()) -> Scenario:
+        """The scenario with its changes. more: what is changed on top of them.
 
         Raises:
             MissingUploadError: it rests on a file that is not here. InputError: one sentence on the first thing that is wrong.
@@ -64,7 +64,7 @@ class Settings:
         trace = None if self.trace is None else _upload(self.trace, "trace").path
         try:
             return scenarios.loads(
-                text, source=source, overrides=self.overrides(), trace=trace, within=uploads.folder()
+                text, source=source, overrides=[*self.overrides(), *more], trace=trace, within=uploads.folder()
             )
         except InputError as error:
             raise InputError(uploads.plain(str(error))) from None

@@ -1,0 +1,202 @@
+"""The rows in which variants are written: a name and changes each, ready sets, and a knob to vary."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import streamlit as st
+
+from dashboard import address, knobs, page_query, variants
+from dashboard.knobs import Choice, Knob, Scale, Switch
+from dashboard.settings import Settings
+from dashboard.variants import MOST, Variant
+from scenarios import InputError, Scenario
+
+PAGE = "compare"
+_TOLD = "variants.told"
+
+
+def is_row(parameter: str) -> bool:
+    """Whether a query parameter is a variant: `v1` to `v6`, and those beyond, which are told to be too many."""
+    return parameter[:1] == "v" and parameter[1:].isdecimal()
+
+
+def of(query: dict[str, str], settings: Settings) -> list[Variant]:
+    """The variants of a link; where it has none, those that suit what is set."""
+    names = sorted(filter(is_row, query), key=lambda name: int(name[1:]))
+    return [variants.read(query[name]) for name in names] or variants.natural(settings)
+
+
+def told() -> list[str]:
+    """What the last button could not do, a sentence each."""
+    found: list[str] = st.session_state.pop(_TOLD, [])
+    return found
+
+
+def draw(query: dict[str, str], rows: Sequence[Variant], settings: Settings, scenario: Scenario) -> None:
+    """Draws the rows and what adds to them."""
+    sets = variants.ready(scenario)
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="variant:sets"):
+        st.markdown("Compare", width="content")
+        for title, found in sets.items():
+            st.button(
+                title,
+                key=f"set:{title}",
+                on_click=_put,
+                args=(query, found),
+                help=f"Instead of the variants below: {', '.join(v.name for v in found)}.",
+            )
+    with st.expander(f"Variants ({len(rows)})", expanded=True, key="variant:rows"):
+        st.caption(
+            "Each is the scenario at the side with its changes on top; a knob at the side changes all of them. "
+            "The first is the baseline."
+        )
+        for k, row in enumerate(rows):
+            _row(query, rows, k, row)
+        with st.container(horizontal=True, gap="small", key="variant:more"):
+            full = len(rows) >= MOST
+            with st.popover(
+                "Add a variant",
+                icon=":material/add:",
+                disabled=full,
+                help=f"{MOST} variants are the most; remove one first." if full else None,
+            ):
+                _adding(query, rows, scenario)
+            if settings.changes:
+                n = len(settings.changes)
+                st.button(
+                    "Take the present settings as a variant",
+                    key="variant:take",
+                    on_click=_take,
+                    args=(query, settings),
+                    help=f"Moves what is changed at the side ({n} change{'s' * (n > 1)}) into a variant of its own. The others are then "
+                    "of the scenario without it.",
+                )
+            if any(map(is_row, query)):
+                st.button("Start over", key="variant:none", type="tertiary", on_click=_put, args=(query, ()))
+
+
+def _row(query: dict[str, str], rows: Sequence[Variant], k: int, row: Variant) -> None:
+    n, shown = k + 1, "visible" if k == 0 else "collapsed"
+    _set(f"variant:name:{k}", row.name)
+    _set(f"variant:changes:{k}", row.changes)
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key=f"variant:row:{k}"):
+        more: dict[str, Any] = {"on_change": _typed, "args": (query, rows, k), "label_visibility": shown}
+        label = "Name" if k == 0 else f"Name of variant {n}"
+        st.text_input(label, key=f"variant:name:{k}", width=190, placeholder=f"variant {n}", **more)
+        label = "Changes" if k == 0 else f"Changes of variant {n}"
+        st.text_input(
+            label, key=f"variant:changes:{k}", width="stretch", placeholder="none: the scenario as it is set", **more
+        )
+        st.button(
+            "Remove",
+            key=f"variant:remove:{k}",
+            icon=":material/close:",
+            type="tertiary",
+            on_click=_put,
+            args=(query, [*rows[:k], *rows[k + 1 :]]),
+            disabled=len(rows) < 2,
+            help=f"Remove {row.name or f'variant {n}'}",
+        )
+
+
+def _adding(query: dict[str, str], rows: Sequence[Variant], scenario: Scenario) -> None:
+    """A knob and a value for it, or a line of text."""
+    by_path = {knob.path: knob for knob in knobs.of(scenario) if knob.path != "seed"}
+    path = st.selectbox(
+        "Setting",
+        list(by_path),
+        key="variant:knob",
+        format_func=lambda p: f"{by_path[p].group}: {by_path[p].label}" if p in by_path else p,
+    )
+    knob = by_path[path]
+    value = _value(knob)
+    st.button("Add", key="variant:add", type="primary", on_click=_add, args=(query, rows, knob, value))
+    st.divider()
+    st.text_input(
+        "Or changes as text",
+        key="variant:text",
+        placeholder="engine.max_num_seqs=64, replicas=2",
+        help="Paths and values, as of `servetwin compare --variant`; `NAME: path=value` gives a name.",
+        on_change=_add_text,
+        args=(query, rows),
+    )
+
+
+def _value(knob: Knob) -> Any:
+    control, shown, key = knob.control, knob.shown(), f"variant:value:{knob.path}"
+    more: dict[str, Any] = {"key": key, "help": knob.help}
+    if isinstance(control, Choice):
+        found = knobs.options(control, shown)
+        index = list(found).index(shown)
+        return st.selectbox(knob.label, list(found), index, format_func=lambda text: found.get(text, text), **more)
+    if isinstance(control, Switch):
+        return st.toggle(knob.label, not shown, **more)
+    if isinstance(control, Scale):
+        offered = knobs.values(control, shown)
+        return st.select_slider(knob.label, offered, shown, format_func=lambda v: f"{v:,.6g}{control.unit}", **more)
+    label = f"{knob.label} ({control.unit})" if control.unit else knob.label
+    kind = int if control.whole else float
+    least, most = (kind(bound) for bound in (control.least, control.most))
+    if shown is not None:
+        least, most = min(least, shown), max(most, shown)
+    return st.number_input(label, least, most, shown, step=kind(control.step), placeholder="none", **more)
+
+
+def _add(query: dict[str, str], rows: Sequence[Variant], knob: Knob, value: Any) -> None:
+    if value == knob.shown():
+        st.session_state[_TOLD] = [f"{knob.label} has that value already; choose another one to compare with."]
+        return
+    _append(query, rows, Variant("", f"{knob.path}={knob.text(value)}"))
+
+
+def _add_text(query: dict[str, str], rows: Sequence[Variant]) -> None:
+    text = st.session_state["variant:text"].strip()
+    if text:
+        _append(query, rows, variants.read(text))
+        st.session_state["variant:text"] = ""
+
+
+def _append(query: dict[str, str], rows: Sequence[Variant], new: Variant) -> None:
+    try:
+        name = new.name or variants.named_after(new)
+    except InputError as error:
+        st.session_state[_TOLD] = [f"Not added: {error}"]
+        return
+    _put(query, [*rows, Variant(variants.unused(name, rows), new.changes)])
+
+
+def _typed(query: dict[str, str], rows: Sequence[Variant], k: int) -> None:
+    name = st.session_state[f"variant:name:{k}"].strip()
+    changes = st.session_state[f"variant:changes:{k}"].strip()
+    if name and not variants.is_name(name):
+        st.session_state[_TOLD] = [f"{name}: a name has no = and no colon before a space; it stays {rows[k].name}."]
+        name = rows[k].name
+    _put(query, [*rows[:k], Variant(name, changes), *rows[k + 1 :]])
+
+
+def _take(query: dict[str, str], settings: Settings) -> None:
+    names = [name for name in query if is_row(name)]
+    if not names:
+        found = variants.moved(settings)
+    elif len(names) >= MOST:
+        st.session_state[_TOLD] = [f"{MOST} variants are the most; remove one, then take the settings."]
+        return
+    else:
+        rows = of(query, settings)
+        new = variants.changes_of(settings)
+        found = [*rows, Variant(variants.unused(variants.named_after(new), rows), new.changes)]
+    _put(query, found)
+    address.change(Settings(settings.base, {}, settings.trace))
+
+
+def _put(query: dict[str, str], rows: Sequence[Variant]) -> None:
+    """Writes the rows into the link."""
+    kept = {name: text for name, text in query.items() if not is_row(name)}
+    page_query.change(PAGE, kept | {f"v{k}": row.text() for k, row in enumerate(rows, 1)})
+
+
+def _set(key: str, value: str) -> None:
+    if st.session_state.get(key) != value:
+        st.session_state[key] = value
