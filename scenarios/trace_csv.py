@@ -12,6 +12,7 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from scenarios.collecting import uncollected
 from scenarios.errors import InputError, unknown
 from scenarios.fields import MOST_TOKENS
 from scenarios.recorded import RecordedTrace, nanoseconds
@@ -43,7 +44,8 @@ class CsvTable:
         self.path = path
         reader = csv.reader(io.StringIO(text, newline=""), strict=True)
         try:
-            rows = list(reader)
+            with uncollected():
+                rows = list(reader)
         except csv.Error as error:
             raise InputError(f"{path}: line {reader.line_num}: broken CSV: {error}") from None
         self.header = [name.strip() for name in rows[0]]
@@ -60,7 +62,8 @@ class CsvTable:
                 f"{path}: line {lines[at]}: found {len(rows[at])} values, but the header has {len(self.header)} "
                 f"({', '.join(self.header)}); a truncated file?"
             )
-        self._columns = list(zip(*rows[1:], strict=True))
+        with uncollected():
+            self._columns = list(zip(*rows[1:], strict=True))
 
     def column(self, name: str) -> Sequence[str]:
         return self._columns[self.header.index(name)]

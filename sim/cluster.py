@@ -5,10 +5,10 @@ What happens when is decided in `sim.deployment`.
 
 from __future__ import annotations
 
-import gc
 import struct
 from collections.abc import Callable, Sequence
 
+from scenarios.collecting import uncollected
 from scenarios.errors import InputError
 from scenarios.generate import Streams
 from scenarios.workload import Workload
@@ -115,13 +115,8 @@ def simulate_pools(
         )
         return Replica(number, Scheduler(engine), executor, requests, steps, on_finish)
 
-    collecting = gc.isenabled()
-    gc.disable()  # a simulation makes no cycles of objects: looking for them finds nothing and takes a tenth of its time
-    try:
+    with uncollected():
         return _run(pools, workload, make, chosen, horizon_ns, front, escalation, progress)
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def run_on_executors(

@@ -52,9 +52,9 @@ class TellingDeployment(Deployment):
         self._count(now)
 
     def _advance(self, end: int) -> None:
-        """Slice by slice, each so long that a few of a hundred requests end in it."""
+        """Slice by slice, each so long that a few of a hundred requests end in it: every slice ends the leaps of its replicas."""
         now = int(self.env.now) if self.observed else self._last_arrival()
-        length, few = _MILLISECOND, self.expected / 100
+        length, few = _MILLISECOND, self.expected / 40
         while now < end and any(replica.has_work or replica.ends is not None for replica in self.replicas):
             now, before = min(now + length, end), self._alive
             super()._advance(now)
