@@ -8,6 +8,7 @@ from typing import Any
 
 from calibration.validate import TOLERANCE
 from studies.figures import LATENCY_AXES, POINTS
+from studies.figures.alt_text import counted
 from studies.figures.notice import notice
 from studies.figures.style import GREY, INK, PALE, PALETTE, RED, Figure, axis, faint, far_apart, layout, upright
 from studies.figures.ticks import log_ticks
@@ -207,7 +208,7 @@ def ranking(found: Validation) -> Figure:
     tau = (
         ""
         if ranked.kendall_tau is None
-        else f"Kendall's tau {tables.number(ranked.kendall_tau)} over {ranked.pairs} pairs"
+        else f"Kendall's tau {tables.number(ranked.kendall_tau)} over {counted(ranked.pairs, 'pair')}"
     )
     said = tau or "No two policies differ by more than their noise"
     return {
