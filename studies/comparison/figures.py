@@ -6,7 +6,21 @@ from typing import Any
 
 from studies.comparison.result import Comparison
 from studies.figures.alt_text import joined, number
-from studies.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PAPER, RED, Figure, axis, far_apart, layout
+from studies.figures.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    LETTERS,
+    ORANGE,
+    PAPER,
+    RED,
+    Figure,
+    axis,
+    far_apart,
+    in_ratios,
+    layout,
+)
 from studies.pareto import Mark
 from studies.reports import tables, written
 from studies.reports.tables import DASH
@@ -110,9 +124,10 @@ def _bars(halves: list[float | None]) -> dict[str, Any]:
 def _titled(found: Comparison, key: str) -> dict[str, Any]:
     """The axis of a figure, in equal ratios where values are far apart."""
     values = [v for policy in found.runs if (v := found.interval(policy, key).estimate) is not None]
-    log = {"type": "log", "dtick": 1} if far_apart(values) else {}
+    log = in_ratios(True) if far_apart(values) else {}
     way = {"lower": "less is better", "higher": "more is better", None: ""}[better(key)]
-    return axis(f"{tables.label(key)}, {way}" if way else tables.label(key), **log)
+    title = f"{tables.label(key)}, {way}" if way else tables.label(key)
+    return axis(title if len(title) <= LETTERS else title.replace(", ", ",<br>"), **log)
 
 
 def is_long(name: str) -> bool:

@@ -21,14 +21,27 @@ EDGE = "#999999"
 # Viridis without the end that a thin line has no contrast at.
 SHADES = ("#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89", "#35b779")
 
+LETTERS = 40
+"""Of a line along an axis, so that it is whole on a telephone."""
 FAR = 20.0
 """Ratio of the largest to the smallest value from which an axis is logarithmic."""
+
+
+def broken(text: str, width: int = LETTERS) -> str:
+    """A text in lines of about that many characters; lines that it has stay lines."""
+    if len(text) <= width:
+        return text
+    import textwrap
+
+    return "<br>".join(
+        part for line in text.split("<br>") for part in textwrap.wrap(line, width, break_on_hyphens=False)
+    )
 
 
 def axis(title: str, **more: Any) -> dict[str, Any]:
     """An axis; more: of Plotly's own attributes."""
     base = {
-        "title": {"text": title, "font": {"size": 12}, "standoff": 8},
+        "title": {"text": broken(title), "font": {"size": 12}, "standoff": 8},
         "gridcolor": GRID,
         "linecolor": EDGE,
         "zeroline": False,

@@ -8,7 +8,21 @@ from itertools import pairwise
 from typing import Any
 
 from studies.figures.alt_text import counted, course, joined, number
-from studies.figures.style import BLUE, DASHES, INK, PALETTE, RED, SHADES, Figure, axis, faint, far_apart, layout, scale
+from studies.figures.style import (
+    BLUE,
+    DASHES,
+    INK,
+    PALETTE,
+    RED,
+    SHADES,
+    Figure,
+    axis,
+    broken,
+    faint,
+    far_apart,
+    layout,
+    scale,
+)
 from studies.reports import tables, written
 from studies.reports.tables import DASH
 from studies.statistics.directions import better
@@ -21,6 +35,8 @@ WRITTEN = 150
 """Cells of a heat map up to which figures are written into them."""
 FEW = 9
 """Values of an axis of parallel coordinates up to which each is named on it."""
+NARROW = 18
+"""Characters of a line of a value's name."""
 ROOM = 36
 """Characters that fit beside one another along a figure."""
 Drawn = tuple[str, Figure, bool]
@@ -74,7 +90,7 @@ def lines(found: Sequence[Outcome], along: str, key: str, names: dict[str, str],
         if points := [(value(o.point.values[along]), e) for o in some if (e := _estimate(o, key)) is not None]:
             told.append(f"{'' if by is None else f'{names[by]} {value(named)} '}{course(points)}")
         data += _line(some, along, key, "" if named is None else value(named), PALETTE[k], DASHES[k], upright)
-    return {
+    figure: Figure = {
         "data": data,
         "layout": layout(
             alt=f"{tables.label(key)} against {names[along]}: {'; '.join(told) or 'nothing is known'}.",
@@ -83,6 +99,9 @@ def lines(found: Sequence[Outcome], along: str, key: str, names: dict[str, str],
             showlegend=by is not None,
         ),
     }
+    if by is not None:
+        figure["layout"]["legend"]["title"] = {"text": names[by], "font": {"size": 12}}
+    return figure
 
 
 def _line(
@@ -128,7 +147,7 @@ def dots(found: Sequence[Outcome], key: str) -> Figure:
         "type": "scatter",
         "mode": "markers",
         "x": numbers_of(o.figures[key].estimate for o in known),
-        "y": [_broken(label) for label in labels],
+        "y": [broken(label, NARROW) for label in labels],
         "error_x": {"type": "data", "array": numbers_of(half), "color": BLUE, "thickness": 1.5, "width": 5},
         "marker": {"color": BLUE, "size": 9},
         "text": [_told(o, key) for o in known],
@@ -168,8 +187,8 @@ def heat(found: Sequence[Outcome], x: str, y: str, key: str, names: dict[str, st
         bar |= {"tickvals": [math.log10(t) for t in ticks], "ticktext": [tables.number(t) for t in ticks]}
     heatmap = {
         "type": "heatmap",
-        "x": [_broken(value(v)) for v in columns],
-        "y": [_broken(value(v)) for v in rows],
+        "x": [broken(value(v), NARROW) for v in columns],
+        "y": [broken(value(v), NARROW) for v in rows],
         "z": [[shade(o) for o in line] for line in cells],
         "text": [
             [tables.number(o.figures[key].estimate) if o is not None and _known(o, key) else "" for o in line]
@@ -236,11 +255,11 @@ def scatter(found: Sequence[Outcome], along: str, key: str, names: dict[str, str
     if ordered:
         across = _across(sorted(set(xs)))
     else:
-        across = {"type": "category", "categoryarray": [_broken(value(v)) for v in axis_values(found, along)]}
+        across = {"type": "category", "categoryarray": [broken(value(v), NARROW) for v in axis_values(found, along)]}
     mark = {
         "type": "scatter",
         "mode": "markers",
-        "x": xs if ordered else [_broken(value(v)) for v in xs],
+        "x": xs if ordered else [broken(value(v), NARROW) for v in xs],
         "y": numbers_of(o.figures[key].estimate for o in known),
         "marker": {"color": BLUE, "size": 7, "opacity": 0.55},
         "text": [_told(o, key) for o in known],
@@ -365,13 +384,6 @@ def _decades(least: float, most: float, dense: int = 4) -> list[float]:
     steps = (1,) if last - first > dense else (1, 2, 5)
     ticks = [step * 10.0**k for k in range(first, last + 1) for step in steps]
     return [t for t in ticks if least * 0.999 <= t <= most * 1.001] or [least, most]
-
-
-def _broken(label: str, width: int = 18) -> str:
-    """A label in lines of about that many characters."""
-    import textwrap
-
-    return "<br>".join(textwrap.wrap(label, width, break_on_hyphens=False)) or label
 
 
 def numbers_of(values: Iterable[float | None]) -> list[float | None]:
