@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -88,8 +87,7 @@ class Sweep:
     @property
     def missing(self) -> int:
         """Cells that are neither run nor failed: of a sweep that was stopped."""
-        seeds = self.study.seeds if isinstance(self.study.seeds, int) else len(self.study.seeds)
-        return seeds * math.prod(group.size() for group in self.study.axes) - len(self.rows)
+        return self.study.cell_count - len(self.rows)
 
     @property
     def failed(self) -> int:
@@ -218,7 +216,7 @@ def load_sweep(folder: Path | str) -> Sweep:
     kept = Folder(Path(folder))
     study = kept.study()
     if kept.table_file.is_file():
-        rows = _rows_of(kept.table_file)
+        rows = _rows_of(kept.table_file, study.cell_count)
     else:
         keys = sorted(file.stem for file in (kept.path / "cells").glob("[!.]*.parquet"))
         found = [row for key in keys if (row := _finished(kept, key)) is not None]
@@ -236,7 +234,7 @@ def is_sweep(folder: Path) -> bool:
     return (folder / "sweep.json").is_file() and (folder / "study.yaml").is_file()
 
 
-def _rows_of(file: Path) -> list[Row]:
+def _rows_of(file: Path, cells: int) -> list[Row]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -244,8 +242,11 @@ def _rows_of(file: Path) -> list[Row]:
         rows: list[Row] = pq.read_table(file).to_pylist()
     except (OSError, pa.ArrowException, ValueError):
         rows = []
+    again = "give the sweep's command again, which writes it anew from its cells"
     if not rows or not {"point", "seed", "error"} <= rows[0].keys():
-        raise InputError(f"{file}: damaged; give the sweep's command again, which writes it anew from its cells")
+        raise InputError(f"{file}: damaged; {again}")
+    if len(rows) != cells or not all(isinstance(row["point"], int) and isinstance(row["seed"], int) for row in rows):
+        raise InputError(f"{file}: has {len(rows):,} rows, but its study has {cells:,} cells; {again}")
     return rows
 
 

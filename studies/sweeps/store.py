@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,24 +62,36 @@ class Folder:
         Raises:
             InputError: another sweep is running on it, or it cannot be written to.
         """
-        import fcntl
-
         with _written(self.path):
             for part in (self.path, self.path / "cells"):
                 part.mkdir(parents=True, exist_ok=True)
             handle = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not _taken(handle):
                 raise InputError(
                     f"--out {self.path}: another sweep is running on this folder; wait for it, or give another folder"
-                ) from None
+                )
             for left in (p for part in ("", "cells", "requests") for p in (self.path / part).glob(".*.part")):
                 left.unlink(missing_ok=True)  # of processes that were killed
             yield
         finally:
             os.close(handle)
+
+    def is_held(self) -> bool:
+        """Whether a sweep is running on it."""
+        import fcntl
+
+        try:
+            handle = os.open(self.path / ".lock", os.O_RDONLY)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        finally:
+            os.close(handle)
+        return False
 
     def begin(self, asked: Study, *, update: bool = False) -> None:
         """Takes note of the study, or of its changes.
@@ -234,6 +247,18 @@ def differences(before: Any, now: Any, path: str = "") -> list[str]:
 def _said(value: Any) -> str:
     text = "nothing" if value is None else json.dumps(value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _taken(handle: int) -> bool:
+    """Whether a lock could be had. Who looks whether there is one (`Folder.is_held`) holds it for a moment."""
+    import fcntl
+
+    for pause in (0.0, 0.01, 0.05):
+        time.sleep(pause)
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+    return False
 
 
 def _hash(row: Row) -> bytes:

@@ -160,6 +160,12 @@ class Study(Section):
                 found[name] = list(values)
         return found
 
+    @property
+    def cell_count(self) -> int:
+        """Points times seeds."""
+        seeds = self.seeds if isinstance(self.seeds, int) else len(self.seeds)
+        return int(seeds) * math.prod(group.size() for group in self.axes)
+
     def points(self) -> list[Point]:
         """Every point, in order; one without axes."""
         return points(self.axes)
