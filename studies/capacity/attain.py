@@ -14,7 +14,7 @@ together; that all hold is claimed only where each does.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from scenarios.arrivals import ClosedLoop
@@ -66,6 +66,7 @@ def attain(
     processes: int | None = None,
     requests: int | None = None,
     longest: int | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> Attainment:
     """Simulates a scenario under as many seeds as it takes to tell whether it keeps its objectives.
 
@@ -75,6 +76,7 @@ def attain(
             answer does not depend on them.
         requests: of a run at first, instead of a length that suits; longest: to which runs may grow. Scenarios that are one
             pattern (traces, stages, arrivals with a duration) keep their length.
+        tell: hears which runs are begun, in words.
 
     Raises:
         InputError: no objective, two that contradict one another, or one that counts good requests where nothing is promised.
@@ -92,7 +94,7 @@ def attain(
     length = None if has_its_length(scenario) else requests or first_length(scenario, chosen)
     trial = Trial(scenario, chosen, length, processes)
     limit = longest if longest is not None else (length or 0) << LENGTHENINGS
-    return _decided(trial, confidence, most, limit)
+    return _decided(trial, confidence, most, limit, tell)
 
 
 def first_length(scenario: Scenario, objectives: Sequence[Objective] = ()) -> int:
@@ -104,7 +106,9 @@ def first_length(scenario: Scenario, objectives: Sequence[Objective] = ()) -> in
     return max(needed)
 
 
-def _decided(trial: Trial, confidence: float, most: int, longest: int) -> Attainment:
+def _decided(
+    trial: Trial, confidence: float, most: int, longest: int, tell: Callable[[str], None] | None
+) -> Attainment:
     """Looks again and again, after more seeds or longer runs, until the answer is clear or stays open."""
     seeds, looks, work = min(FIRST, most), 0, WORK * max(trial.length or 0, SHORTEST)
     grew: float | None = None  # how much piled up in shorter runs
@@ -112,6 +116,8 @@ def _decided(trial: Trial, confidence: float, most: int, longest: int) -> Attain
     if trial.length is None:
         trial.grow(2)  # where the seed changes nothing, more would be the same again
     while True:
+        if tell is not None:
+            tell(_said(trial, seeds))
         trial.grow(seeds)
         looks += 1
         look = look_at(trial, 1 - (1 - confidence) / 2**looks)
@@ -144,6 +150,11 @@ def _decided(trial: Trial, confidence: float, most: int, longest: int) -> Attain
             trial.lengthen(2)
         else:
             return attained(trial, look, confidence, met=None)
+
+
+def _said(trial: Trial, seeds: int) -> str:
+    runs = "one run" if trial.alike else f"{seeds} seeds"
+    return runs if trial.length is None else f"{runs}, {trial.length:,} requests each"
 
 
 def _may_rise(trial: Trial, look: Look, shorter: list[Interval] | None) -> bool:

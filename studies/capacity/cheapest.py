@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -142,8 +142,16 @@ class Cheapest:
 class Search:
     """Judges configurations one by one, whatever chooses them, and gives up on those that cannot be the best."""
 
-    def __init__(self, found: Cheapest, judge: Judge, *, every: bool = False, progress: Progress | None = None) -> None:
-        self.found, self.judge, self.every, self.progress = found, judge, every, progress
+    def __init__(
+        self,
+        found: Cheapest,
+        judge: Judge,
+        *,
+        every: bool = False,
+        progress: Progress | None = None,
+        partial: Callable[[Cheapest], None] | None = None,
+    ) -> None:
+        self.found, self.judge, self.every, self.progress, self.partial = found, judge, every, progress, partial
         self.known = found.known
         self.turned_away, _ = turned_away(found.space.scenario)
 
@@ -152,6 +160,8 @@ class Search:
         index = candidate.point.index
         if index not in self.known:
             self.known[index] = self._judged(candidate, FIRST)
+            if self.partial is not None and self.known[index].attainment is not None:
+                self.partial(self.found)
         return self.known[index]
 
     @property
@@ -231,11 +241,12 @@ def cheapest(
     every: bool = False,
     trials: int | None = None,
     progress: Progress | None = None,
+    partial: Callable[[Cheapest], None] | None = None,
 ) -> Cheapest:
     """The configuration that meets every objective, at its scenario's load, for the least money.
 
     judge: decides one configuration. by: one of `BY`. every: also runs what an hour's price already rules out.
-    trials: instead of trying all, let Optuna choose so many that are run.
+    trials: instead of trying all, let Optuna choose so many that are run. partial: gets what is known after every one.
 
     Raises:
         InputError: no such figure; nothing in the space can be; a space too large to try.
@@ -243,7 +254,7 @@ def cheapest(
     if by not in BY:
         raise InputError(f"--by: {unknown('figure', by, BY)}")
     found = Cheapest(space, judge.objectives, judge.confidence, by, trials=trials)
-    search = Search(found, judge, every=every, progress=progress)
+    search = Search(found, judge, every=every, progress=progress, partial=partial)
     if trials is not None:
         from studies.capacity import optuna_search
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from scenarios.objectives import LATENCIES
+from studies.capacity import boundary
 from studies.capacity.evidence import QUANTILES
 from studies.capacity.search import Capacity
 from studies.figures.alt_text import course, joined
@@ -45,6 +47,7 @@ def latency(found: Capacity, metric: str) -> Figure:
         seen += [span.estimate * factor / 1e3 for span in known.values() if span.estimate is not None]
     top = [o.limit * factor for o in limits]
     log = far_apart(value for value in seen if value > 0)
+    shapes, notes = _marks(found, loads)
     figure: Figure = {
         "data": data,
         "layout": layout(
@@ -52,11 +55,10 @@ def latency(found: Capacity, metric: str) -> Figure:
             f"{title} ({unit}) against load: {'; '.join(told) or 'nothing is known'}. {_answer_said(found)}",
             xaxis=_loads(found),
             yaxis=axis(f"{title} ({unit})", **in_ratios(log)),
-            shapes=_answer(found),
+            shapes=[*shapes, *(across(at, width=2) for at in top)],
         ),
     }
-    figure["layout"]["shapes"] += [across(at, width=2) for at in top]
-    figure["layout"]["annotations"] = [
+    figure["layout"]["annotations"] = notes + [
         {
             "xref": "paper",
             "x": 0,
@@ -98,28 +100,12 @@ def throughput(found: Capacity) -> Figure:
                 "hoverinfo": "skip",
             }
         )
-    shapes = _answer(found)
-    notes: list[dict[str, Any]] = []
-    knee = found.knee
-    if knee is not None and knee in loads:
-        shapes.append(upright(knee, ORANGE, width=2))
-        notes.append(
-            {
-                "x": knee,
-                "yref": "paper",
-                "y": 0.02,
-                "yanchor": "bottom",
-                "xanchor": "left",
-                "text": " knee",
-                "showarrow": False,
-            }
-        )
+    shapes, notes = _marks(found, loads)
     return {
         "data": data,
         "layout": layout(
             360,
-            f"Requests a second against load: {'; '.join(told) or 'nothing is known'}. {_answer_said(found)}"
-            f"{f' The knee is at {found.over.said(knee)}.' if knee is not None else ''}",
+            f"Requests a second against load: {'; '.join(told) or 'nothing is known'}. {_answer_said(found)}",
             xaxis=_loads(found),
             yaxis=axis("Requests a second", rangemode="tozero"),
             shapes=shapes,
@@ -183,24 +169,59 @@ def _loads(found: Capacity) -> dict[str, Any]:
     return axis(f"{found.over.path}{unit}", rangemode="tozero")
 
 
-def _answer(found: Capacity) -> list[dict[str, Any]]:
-    """The interval as a band; where only one end is known, a line."""
+def _marks(found: Capacity, shown: Sequence[float]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Where the answer lies, or where it will by estimate; the knee; of an outline also the scenario as it is. Shapes and notes."""
+    shapes, notes = _answer(found)
+    knee = found.knee
+    if knee is not None and knee in shown:
+        shapes.append(upright(knee, ORANGE, width=2))
+        notes.append(_note(knee, "knee", 0.02))
+    if not found.tried and min(shown) <= found.over.start <= max(shown):
+        shapes.append(upright(found.over.start, GREY, "solid"))
+        notes.append(_note(found.over.start, "as it is", 0.12))
+    return shapes, notes
+
+
+def _answer(found: Capacity) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The interval as a band, where only one end is known a line; of an outline a pale one, that says that it is an estimate."""
     low, high = found.interval
     ends = [end for end in (low, high) if end is not None]
-    if not ends:
-        return []
-    place = {"yref": "paper", "y0": 0, "y1": 1, "x0": ends[0], "x1": ends[-1]}
-    return [
-        {"type": "rect", "fillcolor": GREEN, "opacity": 0.3, "layer": "below", "line": {"color": GREEN, "width": 1.5}}
-        | place
-    ]
+    look: dict[str, Any] = {"fillcolor": GREEN, "opacity": 0.3, "line": {"color": GREEN, "width": 1.5}}
+    shapes, notes = [], []
+    if not found.tried:
+        passed = boundary.upper(found) or boundary.lower(found)
+        if passed is not None:
+            ends = [passed.low, passed.high]
+            look = {"fillcolor": faint(GREEN), "line": {"width": 0}}
+            shapes.append(upright(passed.load, GREEN, "dash", 2))
+            notes.append(_note(passed.load, "limit (estimate)", 0.22))
+    if ends:
+        place = {"yref": "paper", "y0": 0, "y1": 1, "x0": ends[0], "x1": ends[-1]}
+        shapes.insert(0, {"type": "rect", "layer": "below"} | look | place)
+    return shapes, notes
+
+
+def _note(x: float, text: str, height: float) -> dict[str, Any]:
+    """A word beside an upright line."""
+    where = {"x": x, "xanchor": "left", "yref": "paper", "y": height, "yanchor": "bottom"}
+    return where | {"text": f" {text}", "showarrow": False, "font": {"size": 11}}
 
 
 def _answer_said(found: Capacity) -> str:
-    """Up to where the objectives hold."""
+    """Up to where the objectives hold, and where the knee is."""
+    knee = f" The knee is at {found.over.said(found.knee)}." if found.knee is not None else ""
+    return _limit_said(found) + knee
+
+
+def _limit_said(found: Capacity) -> str:
     low, high = found.interval
     asked = joined([str(objective) for objective in found.objectives])
     holds = "holds" if len(found.objectives) == 1 else "hold"
+    if not found.tried:
+        above, below = boundary.upper(found), boundary.lower(found)
+        from_ = "" if below is None else f" from about {found.over.said(float(f'{below.load:.3g}'))}"
+        to = "" if above is None else f" up to about {found.over.said(float(f'{above.load:.3g}'))}"
+        return f"By estimate {asked} {holds}{from_}{to}." if from_ or to else ""
     if low is None:
         return f"There is no load at which {asked} {holds}."
     no_longer = "" if high is None else f", and no longer at {found.over.said(high)}"

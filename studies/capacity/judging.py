@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from scenarios.objectives import Objective
@@ -37,6 +38,7 @@ class BySimulation:
     processes: int | None = None
     seeds: int | None = None
     """At most; by default as many as `attain` takes."""
+    tell: Callable[[str], None] | None = field(default=None, compare=False)
 
     def __call__(self, scenario: Scenario, most: int | None = None) -> Attainment:
         from studies.capacity.attain import MOST, attain
@@ -49,4 +51,5 @@ class BySimulation:
             most=limit if most is None else min(most, limit),
             requests=self.requests,
             processes=self.processes,
+            tell=self.tell,
         )

@@ -68,9 +68,17 @@ class Fewest:
 
 
 class _Search:
-    def __init__(self, scenario: Scenario, path: str, judge: Judge, most: int, progress: Progress | None) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        path: str,
+        judge: Judge,
+        most: int,
+        progress: Progress | None,
+        partial: Callable[[Fewest], None] | None,
+    ) -> None:
         self.found = Fewest(path, scenario, judge.objectives, judge.confidence)
-        self.judge, self.most, self.progress = judge, most, progress
+        self.judge, self.most, self.progress, self.partial = judge, most, progress, partial
 
     def possible(self, value: int) -> bool:
         """Whether there is a scenario with that value."""
@@ -91,6 +99,8 @@ class _Search:
             if self.progress is not None:
                 self.progress(f"{found.path} {value}", min(0.99, len(found.tried) / 12))
             found.tried[value] = self.judge(with_value(found.scenario, found.path, value))
+            if self.partial is not None:
+                self.partial(found)
         return found.tried[value].met
 
     def next_up(self, value: int) -> int | None:
@@ -114,17 +124,24 @@ class _Search:
 
 
 def fewest(
-    scenario: Scenario, path: str, judge: Judge, *, most: int = MOST, progress: Progress | None = None
+    scenario: Scenario,
+    path: str,
+    judge: Judge,
+    *,
+    most: int = MOST,
+    progress: Progress | None = None,
+    partial: Callable[[Fewest], None] | None = None,
 ) -> Fewest:
     """The least value at `path`, a whole number such as `replicas`, with which every objective holds.
 
     It is taken for granted that more is better, and looked at around the answer: below it nothing will do, above it everything does.
-    judge: decides one scenario. most: the largest value that is tried.
+    judge: decides one scenario. most: the largest value that is tried. partial: gets what is known after every
+    value.
 
     Raises:
         InputError: the path leads to no whole number, or not even its present value can be.
     """
-    search = _Search(scenario, path, judge, most, progress)
+    search = _Search(scenario, path, judge, most, progress, partial)
     found = search.found
     start = min(value_at(scenario, path), most)
     top = _first_that_does(search, start)

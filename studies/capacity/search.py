@@ -15,6 +15,7 @@ from studies.capacity import objectives as asked_for
 from studies.capacity.attain import FIRST, MOST, attain, first_length
 from studies.capacity.attainment import Attainment
 from studies.capacity.load import Load, load_of
+from studies.capacity.told import Told
 from studies.run import loaded
 from studies.statistics.intervals import CONFIDENCE
 
@@ -168,12 +169,14 @@ def highest_load(
     most: int = MOST,
     processes: int | None = None,
     progress: Progress | None = None,
+    partial: Callable[[Capacity], None] | None = None,
 ) -> Capacity:
     """The highest load at which every objective holds and the load is sustained (`studies.capacity.attain`).
 
     Args:
         objectives: as text, `ttft_p99<=500ms, tpot_p95<=50ms`; the scenario's own by default. over: which number of the workload is the
             load; its rates, clients or the speed of its trace by default. requests, most, processes: as `attain` takes them.
+        partial: gets what is known after every load.
 
     Raises:
         InputError: the scenario, an objective or the load is wrong.
@@ -187,11 +190,13 @@ def highest_load(
     if not resolution > 0:
         raise InputError(f"--resolution: found {resolution:g}, but it must be above 0, such as 2%")
 
+    told = Told(progress)
+
     def judge(asked: Scenario) -> Attainment:
-        return attain(asked, chosen, confidence, most=most, processes=processes, requests=requests)
+        return attain(asked, chosen, confidence, most=most, processes=processes, requests=requests, tell=told.detail)
 
     found = Capacity(load, chosen, confidence, resolution)
-    _Search(found, judge, progress).run()
+    _Search(found, judge, told, partial).run()
     return found
 
 
@@ -223,8 +228,14 @@ def look_around(
 
 
 class _Search:
-    def __init__(self, found: Capacity, judge: Callable[[Scenario], Attainment], progress: Progress | None) -> None:
-        self.found, self.judge, self.progress = found, judge, progress
+    def __init__(
+        self,
+        found: Capacity,
+        judge: Callable[[Scenario], Attainment],
+        progress: Progress,
+        partial: Callable[[Capacity], None] | None,
+    ) -> None:
+        self.found, self.judge, self.progress, self.partial = found, judge, progress, partial
 
     def run(self) -> None:
         found = self.found
@@ -240,9 +251,10 @@ class _Search:
     def look(self, x: float) -> Attainment:
         found = self.found
         if x not in found.tried:
-            if self.progress is not None:
-                self.progress(f"{found.over.said(x)}", 1 - 0.9 ** len(found.tried))
+            self.progress(f"{found.over.said(x)}", 1 - 0.9 ** len(found.tried))
             found.tried[x] = self.judge(found.over.at(x))
+            if self.partial is not None:
+                self.partial(found)
         return found.tried[x]
 
     def above(self, start: float) -> bool:
