@@ -38,7 +38,7 @@ class _Figure:
     key: str
     label: str
     help: str
-    kind: Literal["ms", "share", "percent", "count", "rate", "usd"]
+    kind: Literal["ms", "share", "percent", "count", "rate", "tokens", "usd"]
 
 
 _FIGURES = (
@@ -47,15 +47,15 @@ _FIGURES = (
     _Figure("p99_ttft_ms", "TTFT p99", "One request in a hundred waits longer for its first token.", "ms"),
     _Figure("p50_tpot_ms", "TPOT p50", "Time per output token after the first: half of the requests are faster.", "ms"),
     _Figure("p95_tpot_ms", "TPOT p95", "One request in twenty gets its tokens slower than this.", "ms"),
-    _Figure("good_request_fraction", "Good requests", "Share of all requests sent that kept every promise of the SLO.", "share"),
+    _Figure("good_request_fraction", "Good", "Share of all requests sent that kept every promise of the SLO.", "share"),
     _Figure("request_goodput", "Goodput", "Requests a second that kept every promise of the SLO.", "rate"),
-    _Figure("output_throughput", "Output tokens", "Tokens of answers a second, over the whole run and all replicas.", "rate"),
+    _Figure("output_throughput", "Output", "Tokens of answers a second, over the whole run and all replicas.", "tokens"),
     _Figure("kv_peak", "KV peak", "Share of its KV blocks that requests own, on the replica and at the step where it is largest; at 100 % requests wait or are preempted.", "share"),
     _Figure("kv_mean", "KV mean", "Share of all KV blocks that requests own, over the whole run, idle time included.", "share"),
-    _Figure("preemptions", "Preemptions", "How often a running request lost its KV memory and had to wait for it again.", "count"),
-    _Figure("kv_cache_hit_percent", "Prefix hits", "Share of prompt tokens that were found in the prefix cache, and not computed.", "percent"),
-    _Figure("usd_per_1m_output_tokens", "Per 1M output", "USD of device time, idle time included, for a million tokens of answers.", "usd"),
-    _Figure("usd_per_1m_total_tokens", "Per 1M total", "USD of device time, idle time included, for a million tokens of prompts and answers.", "usd"),
+    _Figure("preemptions", "Preempted", "How often a running request lost its KV memory and had to wait for it again.", "count"),
+    _Figure("kv_cache_hit_percent", "Cache hits", "Share of prompt tokens that were found in the prefix cache, and not computed.", "percent"),
+    _Figure("usd_per_1m_output_tokens", "1M output", "USD of device time, idle time included, for a million tokens of answers.", "usd"),
+    _Figure("usd_per_1m_total_tokens", "1M total", "USD of device time, idle time included, for a million tokens of prompts and answers.", "usd"),
 )  # fmt: skip
 
 
@@ -119,5 +119,6 @@ _WRITTEN: dict[str, Callable[[Any], str]] = {
     "percent": lambda value: percent(value / 100),
     "count": number,
     "rate": lambda value: f"{number(value)}/s",
+    "tokens": lambda value: f"{number(value)} tok/s",
     "usd": _usd,
 }

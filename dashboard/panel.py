@@ -10,15 +10,15 @@ from typing import Any
 import streamlit as st
 
 import scenarios
-from dashboard import address, knobs, uploads
+from dashboard import address, knobs, question, uploads
 from dashboard.knobs import Choice, Knob, Scale, Switch
-from dashboard.settings import TRACE, UPLOADED, MissingUploadError, Settings
+from dashboard.settings import BASE, QUESTION, QUESTIONED, TRACE, UPLOADED, MissingUploadError, Settings
 from scenarios import InputError, Scenario
 
 OPEN = ("Workload", "Model", "Hardware")
 """Groups that are open from the start."""
 _NOTHING = object()
-_VALID = "settings.valid"
+_VALID, _STARTED = "settings.valid", "start.base"
 
 
 @dataclass(frozen=True)
@@ -67,18 +67,23 @@ def _read(settings: Settings) -> Asked:
 
 
 def _bases(settings: Settings) -> None:
-    names = list(scenarios.names())
-    if settings.base not in names:
-        names.insert(0, settings.base)
-    _put("base", settings.base)
-    st.selectbox(
-        "Scenario",
-        names,
-        key="base",
-        format_func=lambda name: f"{Settings(name).named()} (uploaded)" if name.startswith(UPLOADED) else name,
-        on_change=_choose_base,
-        help="Where the knobs start from. Choosing another drops the changes.",
+    asked = settings.base.startswith(QUESTIONED)
+    if st.session_state.get(_STARTED) != settings.base:
+        st.session_state[_STARTED] = settings.base
+        st.session_state["start"] = QUESTION if asked else BASE
+    start = st.segmented_control(
+        "Where to start",
+        [BASE, QUESTION],
+        required=True,
+        key="start",
+        format_func={BASE: "A scenario", QUESTION: "A question"}.__getitem__,
+        help="From a scenario that comes with servetwin or is yours (Files, below), or from a question with its answer.",
+        width="stretch",
     )
+    if start == QUESTION:
+        _questions(settings.base.removeprefix(QUESTIONED) if asked else None)
+    else:
+        _scenarios(None if asked else settings)
     changes = len(settings.changes) + (settings.trace is not None)
     if changes:
         st.button(
@@ -86,13 +91,51 @@ def _bases(settings: Settings) -> None:
             key="undo",
             on_click=address.change,
             args=(Settings(settings.base),),
-            help="Back to the scenario as it is.",
+            help="Back to where you started from.",
             width="stretch",
         )
 
 
+def _scenarios(settings: Settings | None) -> None:
+    names = list(scenarios.names())
+    if settings is not None and settings.base not in names:
+        names.insert(0, settings.base)
+    _put("base", None if settings is None else settings.base)
+    st.selectbox(
+        "Scenario",
+        names,
+        None,
+        key="base",
+        placeholder="choose one",
+        format_func=lambda name: f"{Settings(name).named()} (uploaded)" if name.startswith(UPLOADED) else name,
+        on_change=_choose_base,
+        help="Where the knobs start from. Choosing another drops the changes.",
+    )
+
+
+def _questions(name: str | None) -> None:
+    known = {name: (topic, text) for topic, name, text in question.listed()}
+    _put("asked", name)
+    st.selectbox(
+        "Question",
+        list(known),
+        None,
+        key="asked",
+        placeholder="choose one",
+        format_func=lambda name: f"{known[name][0]}: {known[name][1]}",
+        on_change=_choose_question,
+        help="Each comes with an answer, and with the runs that bear it out. Choosing one drops the changes.",
+    )
+
+
 def _choose_base() -> None:
-    address.change(Settings(st.session_state["base"]))
+    if (name := st.session_state["base"]) is not None:
+        address.change(Settings(name))
+
+
+def _choose_question() -> None:
+    if (name := st.session_state["asked"]) is not None:
+        address.change(Settings(QUESTIONED + name))
 
 
 def _knobs(settings: Settings, scenario: Scenario) -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import scenarios
 from dashboard import uploads
 from scenarios import InputError, Override, Scenario, documents
+from scenarios.errors import unknown
 
 DEFAULT = "demo"
-UPLOADED = "upload:"
-BASE, TRACE = "scenario", "trace"
+UPLOADED, QUESTIONED = "upload:", "question:"
+BASE, QUESTION, TRACE = "scenario", "question", "trace"
 """Query parameters beside those that are paths of the scenario."""
 
 
@@ -30,7 +32,7 @@ class MissingUploadError(InputError):
 class Settings:
     """A scenario as the difference to another.
 
-    base: name of a shipped one, or `upload:` and the digest of a file. changes: YAML by path in it, as of `--set`. trace: digest
+    base: name of a shipped one, `upload:` and the digest of a file, or `question:` and a name of the question library. changes: YAML by path in it, as of `--set`. trace: digest
     of the uploaded trace that is replayed.
     """
 
@@ -50,6 +52,10 @@ class Settings:
         ordered = sorted(self.changes.items(), key=lambda item: (_depth(item[0]), item[0]))
         return [Override.parse(f"{path}={text}", f"{path}={text}") for path, text in ordered]
 
+    def given(self) -> tuple[Override, ...]:
+        """What the base changes in its text: of a question, for all of its points."""
+        return _of_question(self.base.removeprefix(QUESTIONED))[1] if self.base.startswith(QUESTIONED) else ()
+
     def base_scenario(self) -> Scenario:
         """The scenario that is changed, as it is."""
         return Settings(self.base).scenario()
@@ -64,7 +70,11 @@ class Settings:
         trace = None if self.trace is None else _upload(self.trace, "trace").path
         try:
             return scenarios.loads(
-                text, source=source, overrides=[*self.overrides(), *more], trace=trace, within=uploads.folder()
+                text,
+                source=source,
+                overrides=[*self.given(), *self.overrides(), *more],
+                trace=trace,
+                within=uploads.folder(),
             )
         except InputError as error:
             raise InputError(uploads.plain(str(error))) from None
@@ -74,6 +84,9 @@ class Settings:
         if self.base.startswith(UPLOADED):
             upload = _upload(self.base.removeprefix(UPLOADED), "scenario")
             return documents.read_text(upload.path), upload.name
+        if self.base.startswith(QUESTIONED):
+            name = self.base.removeprefix(QUESTIONED)
+            return _of_question(name)[0], name
         return scenarios.template(self.base), self.base
 
     def named(self) -> str:
@@ -81,18 +94,20 @@ class Settings:
         if self.base.startswith(UPLOADED):
             found = uploads.find(self.base.removeprefix(UPLOADED))
             return self.base if found is None else found.name
-        return self.base
+        return self.base.removeprefix(QUESTIONED)
 
     def to_query(self) -> dict[str, str]:
         """As query parameters: nothing but what differs from the default."""
         query = {} if self.base == DEFAULT else {BASE: self.base}
+        if self.base.startswith(QUESTIONED):
+            query = {QUESTION: self.base.removeprefix(QUESTIONED)}
         query |= {path: self.changes[path] for path in sorted(self.changes)}
         return query if self.trace is None else query | {TRACE: self.trace}
 
 
 def is_setting(name: str) -> bool:
-    """Whether a query parameter is about the scenario: `scenario`, `trace`, or a path within it."""
-    return name in (BASE, TRACE) or _first(name) in Scenario.model_fields
+    """Whether a query parameter is about the scenario: `scenario`, `question`, `trace`, or a path within it."""
+    return name in (BASE, QUESTION, TRACE) or _first(name) in Scenario.model_fields
 
 
 def from_query(query: Mapping[str, str]) -> tuple[Settings, list[str]]:
@@ -102,6 +117,10 @@ def from_query(query: Mapping[str, str]) -> tuple[Settings, list[str]]:
     """
     told: list[str] = []
     base = query.get(BASE, DEFAULT)
+    if QUESTION in query:
+        if BASE in query:
+            told.append(f"{BASE}={base}: left out, since the link names a question as well")
+        base = QUESTIONED + query[QUESTION]
     found = Settings(base)
     try:
         found.base_scenario()
@@ -142,6 +161,21 @@ def _problem(settings: Settings) -> str | None:
     return None
 
 
+@cache
+def _of_question(name: str) -> tuple[str, tuple[Override, ...]]:
+    """The scenario that a study of the library varies, and what the study changes in it for all points."""
+    import yaml
+
+    from studies import questions
+
+    if name not in questions.names():
+        raise InputError(f"{QUESTION}={name}: {unknown('question', name, questions.names())}")
+    study = questions.read(name)
+    own = study.content().get("scenario")
+    text = scenarios.template(study.base) if study.base is not None else yaml.safe_dump(own, sort_keys=False)
+    return text, tuple(Override.parse(given, f"{name}: set: {given}") for given in study.set)
+
+
 def _upload(digest: str, what: str) -> uploads.Upload:
     found = uploads.find(digest)
     if found is None:
@@ -150,7 +184,7 @@ def _upload(digest: str, what: str) -> uploads.Upload:
 
 
 def _is_path(name: str) -> bool:
-    return is_setting(name) and name not in (BASE, TRACE)
+    return is_setting(name) and name not in (BASE, QUESTION, TRACE)
 
 
 def _first(path: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import streamlit as st
 
-from dashboard import baseline, cards, differences, panel, parts, requests_view, run_views, work
+from dashboard import baseline, cards, differences, panel, parts, question_card, requests_view, run_views, work
 from dashboard.jobs import Job
 from studies.reports import run_tables
 from studies.results import Run
@@ -26,6 +26,7 @@ def page() -> None:
     settings, scenario = asked.valid
     if asked.scenario is None:
         st.caption("Below is what the last settings gave that fit together.")
+    question_card.show(asked.settings)
     held, told = baseline.held(settings)
     for line in told:
         st.warning(line)

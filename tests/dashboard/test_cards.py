@@ -23,7 +23,7 @@ def test_lower_latency_is_better_and_more_throughput_is(runs):
     found = by_label(cards(run, baseline))
     assert found["TTFT p50"].change.endswith("-fold")
     assert found["TTFT p50"].colour == "inverse"
-    assert found["Output tokens"].colour == "normal"
+    assert found["Output"].colour == "normal"
     assert found["KV peak"].colour == "off"
     assert baseline.summary["p50_ttft_ms"] < run.summary["p50_ttft_ms"]
 
