@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import streamlit as st
@@ -23,7 +23,6 @@ METRICS = (
     "p95_ttft_ms",
     "p99_ttft_ms",
     "mean_tpot_ms",
-    "p95_tpot_ms",
     "request_goodput",
     "output_throughput",
     COST,
@@ -31,9 +30,15 @@ METRICS = (
 """Figures that are shown where nobody says which; those that no variant has are left out."""
 
 
-def show(compared: Compared, complete: bool, seeds: int, chosen: Sequence[str], command: str) -> None:
-    """Draws what is known. seeds: that were asked for. chosen: figures of the table; of none `METRICS`. command: the same on a
-    command line."""
+def show(
+    compared: Compared,
+    complete: bool,
+    seeds: int,
+    chosen: Sequence[str],
+    command: Callable[[Sequence[str], Sequence[str]], str],
+) -> None:
+    """Draws what is known. seeds: that were asked for. chosen: figures of the table; of none `METRICS`. command: the same on a command
+    line, of policies and the figures that were chosen."""
     for line in compared.refused:
         st.warning(_plain(f"Left out: {line}"))
     found = compared.found
@@ -53,7 +58,7 @@ def show(compared: Compared, complete: bool, seeds: int, chosen: Sequence[str], 
         lines = [*decision.verdicts(found), *found.sentences(), *found.costs()]
         st.markdown("\n".join(f"- {_plain(line)}" for line in lines))
     if complete:
-        _downloads(found, command)
+        _downloads(found, command(list(found.runs), [key for key in chosen if key in metrics]))
 
 
 def _metrics(found: Comparison, chosen: Sequence[str]) -> tuple[str, ...]:
@@ -65,7 +70,14 @@ def _metrics(found: Comparison, chosen: Sequence[str]) -> tuple[str, ...]:
                 (run.summary["refused"][key] for run in found.runs.values() if key in run.summary["refused"]), ""
             )
             st.warning(f"{tables.label(key)}: {reason or 'a run has no such figure'}; it is left out.")
-    return tuple(key for key in dict.fromkeys(chosen or METRICS) if key in known)
+    if chosen:
+        return tuple(key for key in dict.fromkeys(chosen) if key in known)
+    return tuple(key for key in METRICS if any(_is_there(found, policy, key) for policy in found.runs))
+
+
+def _is_there(found: Comparison, policy: str, key: str) -> bool:
+    """Whether every run of a policy can carry a figure."""
+    return written.figure(key, found.interval(policy, key)) != tables.DASH
 
 
 def _verdict(found: Comparison, metrics: Sequence[str], complete: bool, seeds: int) -> None:

@@ -13,17 +13,19 @@ from studies.statistics.differences import Difference
 
 CSS = """
 <style>
-.compared {width: 100%; border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 0.92rem}
+.compared {width: 100%; border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 0.9rem}
 .compared-scroll {overflow-x: auto}
-.compared th, .compared td {text-align: left; vertical-align: top; padding: 0.45rem 0.7rem; border-bottom: 1px solid var(--compared-line)}
+.compared th, .compared td {text-align: left; vertical-align: top; padding: 0.45rem 0.5rem; border-bottom: 1px solid var(--compared-line)}
 .compared thead th {font-weight: 600; white-space: normal; vertical-align: bottom}
-.compared tbody th {font-weight: 650; min-width: 7rem; overflow-wrap: anywhere}
-.compared .value, .compared .change {display: block; white-space: nowrap}
-.compared .change {font-size: 0.85rem; color: var(--compared-faint)}
+.compared tbody th {font-weight: 650; min-width: 6rem; overflow-wrap: anywhere}
+.compared .value, .compared .change {display: block}
+.compared .value {white-space: nowrap}
+.compared .change {min-width: 4.6rem}
+.compared .change {font-size: 0.82rem; color: var(--compared-faint)}
 .compared .better {color: var(--compared-better)}
 .compared .worse {color: var(--compared-worse)}
 .compared .role {display: block; font-weight: 400; font-size: 0.85rem; color: var(--compared-faint)}
-.compared .words {white-space: normal; min-width: 8rem}
+.compared .words {min-width: 6rem}
 .compared-light {--compared-line: #d5dae0; --compared-faint: #59636e; --compared-better: #00694d; --compared-worse: #a63f00}
 .compared-dark {--compared-line: #39414d; --compared-faint: #a3acb7; --compared-better: #45c79c; --compared-worse: #ff9d62}
 @media (max-width: 640px) {
@@ -32,7 +34,7 @@ CSS = """
   .compared tbody tr {border: 1px solid var(--compared-line); border-radius: 6px; margin-bottom: 0.7rem; padding: 0.3rem 0}
   .compared tbody th {font-size: 1.05rem; border-bottom: none; padding-bottom: 0.2rem}
   .compared td {display: grid; grid-template-columns: 44% 56%; border-bottom: none; padding: 0.18rem 0.7rem}
-  .compared td::before {content: attr(data-label); color: var(--compared-faint)}
+  .compared td::before {content: attr(data-label); color: var(--compared-faint); grid-row: 1 / span 2}
   .compared .value, .compared .change, .compared .words {grid-column: 2; white-space: normal}
 }
 </style>

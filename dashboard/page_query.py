@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from dashboard.address import LAG
+from dashboard.address import LAG, PAGE
 
 
 @dataclass
@@ -28,7 +28,7 @@ def current(page: str, mine: Callable[[str], bool]) -> dict[str, str]:
     """
     shown = {name: st.query_params[name] for name in st.query_params if mine(name)}
     held: _Held | None = st.session_state.get(_key(page))
-    came = st.session_state.get("address.page") != page
+    came = st.session_state.get(PAGE) != page
     if held is None:
         held = st.session_state[_key(page)] = _Held(shown, shown)
     elif shown != held.seen and not (came and not shown) and not _lags(held, shown):

@@ -14,6 +14,15 @@ from dashboard.variants import MOST, Variant
 from scenarios import InputError, Scenario
 
 PAGE = "compare"
+CSS = """
+<style>
+/* On a telephone a name stands beside its button, and the changes have a line of their own below. */
+@media (max-width: 640px) {
+  [class*="st-key-variant-row-"] > :nth-child(1) {flex: 1 1 50%}
+  [class*="st-key-variant-row-"] > :nth-child(2) {flex: 1 1 100%; order: 1; margin-bottom: 0.6rem}
+}
+</style>
+"""
 _TOLD = "variants.told"
 
 
@@ -36,9 +45,10 @@ def told() -> list[str]:
 
 def draw(query: dict[str, str], rows: Sequence[Variant], settings: Settings, scenario: Scenario) -> None:
     """Draws the rows and what adds to them."""
+    st.html(CSS)
     sets = variants.ready(scenario)
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="variant:sets"):
-        st.markdown("Compare", width="content")
+        st.markdown("Ready sets:", width="content")
         for title, found in sets.items():
             st.button(
                 title,

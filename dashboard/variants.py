@@ -131,15 +131,19 @@ def natural(settings: Settings) -> list[Variant]:
     base = as_it_is(settings) if settings.changes else None
     if base is None:
         return [Variant("as set" if settings.changes else _plain(settings))]
-    moved = changes_of(settings)
-    return [base, Variant(unused(named_after(moved), [base]))]
+    return [base, Variant(unused(_short(settings), [base]))]
 
 
 def moved(settings: Settings) -> list[Variant]:
     """The same comparison once the changes are a variant's, and no longer set."""
     found = changes_of(settings)
     base = Variant(_plain(settings))
-    return [base, Variant(unused(named_after(found), [base]), found.changes)]
+    return [base, Variant(unused(_short(settings), [base]), found.changes)]
+
+
+def _short(settings: Settings) -> str:
+    """What is set, in a name."""
+    return named_after(changes_of(settings)) if len(settings.changes) == 1 else "changed"
 
 
 def changes_of(settings: Settings) -> Variant:

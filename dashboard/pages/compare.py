@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import streamlit as st
@@ -41,7 +42,6 @@ def page() -> None:
     if not checked.policies:
         st.info("There is nothing to run. Give a variant changes that fit, or choose a set above.")
         return
-    command = variants.command(settings, checked.variants, seeds, metrics)
     further = tuple(key for key in metrics if _is_further(key))
     asked_for = (tuple((name, s.hash()) for name, s in checked.policies.items()), seeds, further)
     patience = None if st.session_state.get(_CONFIRMED) == asked_for else PATIENCE
@@ -52,6 +52,10 @@ def page() -> None:
             _confirm(found.seconds, len(checked.policies) * seeds, asked_for)
         else:
             compare_results.show(found, complete, seeds, metrics, command)
+
+    def command(policies: Sequence[str], figures: Sequence[str]) -> str:
+        run = [variant for variant in checked.variants if variant.name in policies]
+        return variants.command(settings, run, seeds, figures)
 
     parts.follow(job, draw, "simulating the first variant")
 
