@@ -1,0 +1,57 @@
+"""The link is the view: a knob writes it, and whoever follows it sees the same."""
+
+from __future__ import annotations
+
+TTFT = "Cumulative distribution of time to first token"
+
+
+def test_a_knob_turned_by_keyboard_changes_the_link_and_the_figure(reader):
+    before = reader.open(workload__requests="200").figure(TTFT)
+    reader.slider("Requests a second").press("ArrowRight")
+    after = reader.redrawn(before, TTFT)
+    assert reader.query() == {"workload.requests": "200", "workload.arrivals.rate": "3"}
+    assert sum(len(trace["x"]) for trace in after.data) > 0
+
+
+def test_a_shared_link_shows_the_same_cards_and_the_same_figures(readers):
+    here = readers().open(scenario="azure-conversation", workload__requests="200")
+    before = here.figure(TTFT)
+    here.slider("Requests a second").press("ArrowRight")
+    here.redrawn(before, TTFT)
+    there = readers(stranger=True).follow(here.page.url)
+    there.drawn(TTFT)
+    assert there.cards() == here.cards()
+    assert [(figure.alt, figure.data) for figure in there.figures()] == [(f.alt, f.data) for f in here.figures()]
+
+
+def test_what_a_link_asks_for_and_cannot_be_had_is_named_and_the_rest_is_shown(reader):
+    reader.open(workload__requests="200", engine__max_num_seqs="many", engine__batchingg="static", replicas="2")
+    reader.drawn(TTFT)
+    told = " ".join(reader.alerts())
+    assert "max_num_seqs" in told
+    assert "many" in told
+    assert "batchingg" in told
+    assert reader.query() == {"workload.requests": "200", "replicas": "2"}
+
+
+def test_the_back_button_returns_to_the_former_settings(reader):
+    before = reader.open(workload__requests="200").figure(TTFT)
+    reader.slider("Requests a second").press("ArrowRight")
+    after = reader.redrawn(before, TTFT)
+    reader.page.go_back()
+    reader.query_becomes(workload__arrivals__rate=None)
+    assert reader.redrawn(after, TTFT).data == before.data
+    assert reader.slider("Requests a second").get_attribute("aria-valuetext").startswith("2/s")
+
+
+def test_two_tabs_with_different_settings_do_not_disturb_each_other(readers):
+    one = readers().open(workload__requests="200")
+    other = readers().open(workload__requests="100", replicas="2")
+    before, beside = one.figure(TTFT), other.figure(TTFT)
+    one.slider("Requests a second").press("ArrowRight")
+    one.redrawn(before, TTFT)
+    assert other.query() == {"workload.requests": "100", "replicas": "2"}
+    assert other.figure(TTFT).data == beside.data
+    other.slider("Requests a second").press("ArrowLeft")
+    other.redrawn(beside, TTFT)
+    assert one.query() == {"workload.requests": "200", "workload.arrivals.rate": "3"}
