@@ -12,7 +12,7 @@ from dashboard.compare_work import Compared
 from studies import figures
 from studies.comparison import Comparison, decision, files
 from studies.comparison import figures as drawings
-from studies.comparison.runs import COST
+from studies.comparison.runs import COST, PER_GPU, PER_USER
 from studies.comparison.winners import winners
 from studies.reports import html, tables, written
 from studies.reports.report import CDFS
@@ -28,6 +28,10 @@ METRICS = (
     COST,
 )
 """Figures that are shown where nobody says which; those that no variant has are left out."""
+_NAMES = {COST: "cost", PER_GPU: "tokens per GPU", PER_USER: "tokens per user"}
+"""Of figures in titles, which have little room; axes say the whole."""
+_LINE = 19
+"""Pixels of a line of a legend."""
 
 
 def show(
@@ -112,7 +116,7 @@ def _fronts(found: Comparison, suffix: str) -> None:
     st.subheader("Pareto front")
     for column, (k, (across, up)) in zip(st.columns(2), enumerate(found.fronts), strict=False):
         with column:
-            title = f"{tables.name(up)} against {tables.name(across)}"
+            title = f"{_NAMES.get(up) or tables.name(up)} against {_NAMES.get(across) or tables.name(across)}"
             parts.figure(drawings.pareto(found, k), f"front:{k}{suffix}", title[:1].upper() + title[1:])
     front = decision.pareto(found)
     if front is None:
@@ -132,7 +136,9 @@ def _curves(found: Comparison, suffix: str) -> None:
     slo = found.runs[found.baseline].slo if all(each == promises[0] for each in promises) else None
     for column, (metric, title) in zip(st.columns(3), CDFS, strict=True):
         with column:
-            parts.figure(figures.latency_cdf(metric, records, slo, found.baseline), f"{metric}{suffix}", title)
+            drawn = figures.latency_cdf(metric, records, slo, found.baseline)
+            drawn["layout"]["height"] += _LINE * max(0, len(records) - 2)
+            parts.figure(drawn, f"{metric}{suffix}", title)
     if len(found.seeds) > 1:
         st.caption(f"Of the runs under seed {found.seeds[0]}.")
 

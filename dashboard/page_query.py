@@ -37,6 +37,12 @@ def current(page: str, mine: Callable[[str], bool]) -> dict[str, str]:
     return dict(held.query)
 
 
+def held(page: str) -> dict[str, str]:
+    """The parameters that the page has now, for a callback: several may come before the page is drawn again."""
+    found: _Held = st.session_state[_key(page)]
+    return dict(found.query)
+
+
 def change(page: str, query: Mapping[str, str]) -> None:
     """Other parameters of the page, from a callback; they are in the link when the page is drawn."""
     held: _Held = st.session_state[_key(page)]

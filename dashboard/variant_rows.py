@@ -54,7 +54,7 @@ def draw(query: dict[str, str], rows: Sequence[Variant], settings: Settings, sce
                 title,
                 key=f"set:{title}",
                 on_click=_put,
-                args=(query, found),
+                args=(found,),
                 help=f"Instead of the variants below: {', '.join(v.name for v in found)}.",
             )
     with st.expander(f"Variants ({len(rows)})", expanded=True, key="variant:rows"):
@@ -63,7 +63,7 @@ def draw(query: dict[str, str], rows: Sequence[Variant], settings: Settings, sce
             "The first is the baseline."
         )
         for k, row in enumerate(rows):
-            _row(query, rows, k, row)
+            _row(k, row, len(rows))
         with st.container(horizontal=True, gap="small", key="variant:more"):
             full = len(rows) >= MOST
             with st.popover(
@@ -72,27 +72,26 @@ def draw(query: dict[str, str], rows: Sequence[Variant], settings: Settings, sce
                 disabled=full,
                 help=f"{MOST} variants are the most; remove one first." if full else None,
             ):
-                _adding(query, rows, scenario)
+                _adding(scenario)
             if settings.changes:
                 n = len(settings.changes)
                 st.button(
                     "Take the present settings as a variant",
                     key="variant:take",
                     on_click=_take,
-                    args=(query, settings),
                     help=f"Moves what is changed at the side ({n} change{'s' * (n > 1)}) into a variant of its own. The others are then "
                     "of the scenario without it.",
                 )
             if any(map(is_row, query)):
-                st.button("Start over", key="variant:none", type="tertiary", on_click=_put, args=(query, ()))
+                st.button("Start over", key="variant:none", type="tertiary", on_click=_put, args=((),))
 
 
-def _row(query: dict[str, str], rows: Sequence[Variant], k: int, row: Variant) -> None:
+def _row(k: int, row: Variant, count: int) -> None:
     n, shown = k + 1, "visible" if k == 0 else "collapsed"
     _set(f"variant:name:{k}", row.name)
     _set(f"variant:changes:{k}", row.changes)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key=f"variant:row:{k}"):
-        more: dict[str, Any] = {"on_change": _typed, "args": (query, rows, k), "label_visibility": shown}
+        more: dict[str, Any] = {"on_change": _typed, "args": (k,), "label_visibility": shown}
         label = "Name" if k == 0 else f"Name of variant {n}"
         st.text_input(label, key=f"variant:name:{k}", width=190, placeholder=f"variant {n}", **more)
         label = "Changes" if k == 0 else f"Changes of variant {n}"
@@ -104,14 +103,14 @@ def _row(query: dict[str, str], rows: Sequence[Variant], k: int, row: Variant) -
             key=f"variant:remove:{k}",
             icon=":material/close:",
             type="tertiary",
-            on_click=_put,
-            args=(query, [*rows[:k], *rows[k + 1 :]]),
-            disabled=len(rows) < 2,
+            on_click=_remove,
+            args=(k,),
+            disabled=count < 2,
             help=f"Remove {row.name or f'variant {n}'}",
         )
 
 
-def _adding(query: dict[str, str], rows: Sequence[Variant], scenario: Scenario) -> None:
+def _adding(scenario: Scenario) -> None:
     """A knob and a value for it, or a line of text."""
     by_path = {knob.path: knob for knob in knobs.of(scenario) if knob.path != "seed"}
     path = st.selectbox(
@@ -122,7 +121,7 @@ def _adding(query: dict[str, str], rows: Sequence[Variant], scenario: Scenario) 
     )
     knob = by_path[path]
     value = _value(knob)
-    st.button("Add", key="variant:add", type="primary", on_click=_add, args=(query, rows, knob, value))
+    st.button("Add", key="variant:add", type="primary", on_click=_add, args=(knob, value))
     st.divider()
     st.text_input(
         "Or changes as text",
@@ -130,7 +129,6 @@ def _adding(query: dict[str, str], rows: Sequence[Variant], scenario: Scenario) 
         placeholder="engine.max_num_seqs=64, replicas=2",
         help="Paths and values, as of `servetwin compare --variant`; `NAME: path=value` gives a name.",
         on_change=_add_text,
-        args=(query, rows),
     )
 
 
@@ -154,57 +152,76 @@ def _value(knob: Knob) -> Any:
     return st.number_input(label, least, most, shown, step=kind(control.step), placeholder="none", **more)
 
 
-def _add(query: dict[str, str], rows: Sequence[Variant], knob: Knob, value: Any) -> None:
+def _add(knob: Knob, value: Any) -> None:
     if value == knob.shown():
-        st.session_state[_TOLD] = [f"{knob.label} has that value already; choose another one to compare with."]
+        _tell(f"{knob.label} has that value already; choose another one to compare with.")
         return
-    _append(query, rows, Variant("", f"{knob.path}={knob.text(value)}"))
+    _append(Variant("", f"{knob.path}={knob.text(value)}"))
 
 
-def _add_text(query: dict[str, str], rows: Sequence[Variant]) -> None:
+def _add_text() -> None:
     text = st.session_state["variant:text"].strip()
     if text:
-        _append(query, rows, variants.read(text))
+        _append(variants.read(text))
         st.session_state["variant:text"] = ""
 
 
-def _append(query: dict[str, str], rows: Sequence[Variant], new: Variant) -> None:
+def _append(new: Variant) -> None:
+    rows = _now()
+    if len(rows) >= MOST:
+        _tell(f"{MOST} variants are the most; remove one first.")
+        return
     try:
+        new.overrides()
         name = new.name or variants.named_after(new)
     except InputError as error:
-        st.session_state[_TOLD] = [f"Not added: {error}"]
+        _tell(f"Not added: {error}")
         return
-    _put(query, [*rows, Variant(variants.unused(name, rows), new.changes)])
+    _put([*rows, Variant(variants.unused(name, rows), new.changes)])
 
 
-def _typed(query: dict[str, str], rows: Sequence[Variant], k: int) -> None:
+def _typed(k: int) -> None:
+    rows = _now()
     name = st.session_state[f"variant:name:{k}"].strip()
     changes = st.session_state[f"variant:changes:{k}"].strip()
     if name and not variants.is_name(name):
-        st.session_state[_TOLD] = [f"{name}: a name has no = and no colon before a space; it stays {rows[k].name}."]
+        _tell(f"{name}: a name has no = and no colon before a space; it stays {rows[k].name}.")
         name = rows[k].name
-    _put(query, [*rows[:k], Variant(name, changes), *rows[k + 1 :]])
+    _put([*rows[:k], Variant(name, changes), *rows[k + 1 :]])
 
 
-def _take(query: dict[str, str], settings: Settings) -> None:
-    names = [name for name in query if is_row(name)]
-    if not names:
-        found = variants.moved(settings)
-    elif len(names) >= MOST:
-        st.session_state[_TOLD] = [f"{MOST} variants are the most; remove one, then take the settings."]
+def _remove(k: int) -> None:
+    rows = _now()
+    _put([*rows[:k], *rows[k + 1 :]])
+
+
+def _take() -> None:
+    """Moves what is set into a variant."""
+    settings: Settings = st.session_state[address.SETTINGS]
+    if not any(map(is_row, page_query.held(PAGE))):
+        _put(variants.moved(settings))
+    elif len(rows := _now()) >= MOST:
+        _tell(f"{MOST} variants are the most; remove one, then take the settings.")
         return
     else:
-        rows = of(query, settings)
         new = variants.changes_of(settings)
-        found = [*rows, Variant(variants.unused(variants.named_after(new), rows), new.changes)]
-    _put(query, found)
+        _put([*rows, Variant(variants.unused(variants.named_after(new), rows), new.changes)])
     address.change(Settings(settings.base, {}, settings.trace))
 
 
-def _put(query: dict[str, str], rows: Sequence[Variant]) -> None:
+def _now() -> list[Variant]:
+    """The rows, for a callback: another one may have changed them since they were drawn."""
+    return of(page_query.held(PAGE), st.session_state[address.SETTINGS])
+
+
+def _put(rows: Sequence[Variant]) -> None:
     """Writes the rows into the link."""
-    kept = {name: text for name, text in query.items() if not is_row(name)}
+    kept = {name: text for name, text in page_query.held(PAGE).items() if not is_row(name)}
     page_query.change(PAGE, kept | {f"v{k}": row.text() for k, row in enumerate(rows, 1)})
+
+
+def _tell(line: str) -> None:
+    st.session_state.setdefault(_TOLD, []).append(line)
 
 
 def _set(key: str, value: str) -> None:

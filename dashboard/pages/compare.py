@@ -77,7 +77,6 @@ def _options(query: dict[str, str]) -> tuple[int, list[str]]:
             key="compare:seeds",
             width=130,
             on_change=_chosen,
-            args=(query,),
             help=f"Runs of each variant, all under the same seeds. {FEWEST} are the fewest that give intervals; more make them narrower.",
         )
         _set("compare:metrics", metrics)
@@ -89,14 +88,13 @@ def _options(query: dict[str, str]) -> tuple[int, list[str]]:
             placeholder="TTFT, TPOT, goodput, tokens and cost",
             width="stretch",
             on_change=_chosen,
-            args=(query,),
             help="Empty: the usual ones. A link may name any figure of `servetwin run --json`, such as `metrics=p75_ttft_ms`.",
         )
     return seeds, metrics
 
 
-def _chosen(query: dict[str, str]) -> None:
-    kept = {name: text for name, text in query.items() if name not in (SEEDS, METRICS)}
+def _chosen() -> None:
+    kept = {name: text for name, text in page_query.held(PAGE).items() if name not in (SEEDS, METRICS)}
     seeds, metrics = st.session_state["compare:seeds"], st.session_state["compare:metrics"]
     if seeds != FEWEST:
         kept[SEEDS] = str(seeds)

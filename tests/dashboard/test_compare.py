@@ -39,7 +39,7 @@ def test_a_link_with_variants_shows_each_with_its_difference(opened):
     page = opened("compare", v1="one: replicas=1", v2="two: replicas=2", **FEW)
     assert not page.exception
     assert changes(page) == {"one": "replicas=1", "two": "replicas=2"}
-    assert all(text in table(page) for text in ("one", "two", "baseline", "USD per 1M tokens", "What binds"))
+    assert all(text in table(page) for text in ("one", "two", "baseline", "USD per 1M tokens", "what binds it"))
     assert len(page.get("plotly_chart")) == 5
 
 
@@ -120,6 +120,15 @@ def test_rows_are_renamed_changed_and_removed(opened):
     page.button(key="variant:remove:0").click().run()
     assert links(page) == ["two: replicas=4", "c: replicas=3"]
     assert changes(page) == {"two": "replicas=4", "c": "replicas=3"}
+
+
+def test_two_things_done_before_the_page_is_drawn_again_both_count(opened):
+    page = opened("compare", v1="a: replicas=1", v2="b: replicas=2", v3="c: replicas=3", **FEW)
+    page.text_input(key="variant:changes:0").set_value("replicas=5")
+    page.button(key="variant:remove:2").click()
+    page.number_input(key="compare:seeds").set_value(2).run()
+    assert links(page) == ["a: replicas=5", "b: replicas=2"]
+    assert page.query_params["seeds"] == "2"
 
 
 def test_a_name_that_a_link_cannot_carry_stays_as_it_was(opened):
