@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import scenarios
 from calibration.calibrate import Calibration
@@ -18,6 +18,16 @@ if TYPE_CHECKING:
     from gpu_backend.engine import Engine
 
 FOLDER = Path("out/profiles")
+YARDSTICK = "cpu-avx2-qwen3-tiny"
+"""The shipped profile by which it is told beforehand how long a measurement takes."""
+
+
+class Expected(NamedTuple):
+    """What a measurement will be: step shapes, steps in all (the first round warms up), and about how many seconds."""
+
+    shapes: int
+    steps: int
+    seconds: float
 
 
 def scenario_of(model: str, overrides: Sequence[str] = ()) -> Scenario:
@@ -43,6 +53,21 @@ def calibration(scenario: Scenario, engine: Engine, grid: Grid = "standard", nam
         shapes=grid,
         seed=scenario.seed,
     )
+
+
+def expected(scenario: Scenario, grid: Grid = "standard", repeats: int = 5) -> Expected:
+    """What `measured` will take: the steps of the shipped CPU profile, as many times longer as the model has more parameters."""
+    from calibration.measure import grid as shapes_of
+    from scenarios.hf_config import model_of
+    from sim.profile_cost import ProfileCost
+    from sim.profiles import load_profile
+
+    known = load_profile(YARDSTICK)
+    assert isinstance(known, Profile)
+    cost, shapes = ProfileCost(known), shapes_of(scenario.engine_config(), grid)
+    larger = scenario.model.parameters() / model_of(known.model).parameters()
+    seconds = sum(cost.step_ns(shape) for shape in shapes) * 1e-9 * larger
+    return Expected(len(shapes), len(shapes) * (repeats + 1), seconds * (repeats + 1))
 
 
 def measured(

@@ -19,13 +19,14 @@ def rows(wanted: Mapping[str, str | int | None]) -> list[dict[str, Any]]:
     """
     found = []
     for name in shipped_profiles():
-        row = _row(name, load_profile(name))
+        row = row_of(name, load_profile(name))
         if all(value is None or str(row[key]).lower() == str(value).lower() for key, value in wanted.items()):
             found.append(row)
     return found
 
 
-def _row(name: str, profile: AnyProfile) -> dict[str, Any]:
+def row_of(name: str, profile: AnyProfile) -> dict[str, Any]:
+    """What the list says of one profile."""
     domain, errors = profile.domain, {k: e.mape for k, e in profile.cv_error.items() if e.observations}
     composed = isinstance(profile, OperatorProfile)
     if not composed:
