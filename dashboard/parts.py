@@ -22,6 +22,7 @@ BEAT = 0.1
 """Seconds between two looks at work that is going on."""
 QUICK = 0.4
 """Seconds after which a page says that it waits."""
+_ENDED = "parts.cancelled"
 
 
 @cache
@@ -41,10 +42,19 @@ def _is_open(who: Hashable) -> bool:
 
 
 def ask(slot: str, key: Hashable, function: Callable[..., Any], *arguments: Any) -> Job:
-    """Work for a place of the page, begun if nobody had it done; what the place asked for before is superseded."""
+    """Work for a place of the page, begun if nobody had it done; what the place asked for before is superseded. What was cancelled
+    stays so until the reader asks for it again, or for something else."""
     context = get_script_run_ctx()
     who = (context.session_id if context is not None else "", slot)
-    return jobs().ask(who, (function.__qualname__, key), function, *arguments)
+    named = (function.__qualname__, key)
+    ended: dict[str, Hashable] = st.session_state.setdefault(_ENDED, {})
+    if st.session_state.get(f"cancel:{named}"):  # clicked just now
+        ended[slot] = named
+    elif ended.get(slot) != named or st.session_state.get(f"again:{named}"):
+        ended.pop(slot, None)
+    if slot in ended:
+        return Job(named, function, arguments, "cancelled")
+    return jobs().ask(who, named, function, *arguments)
 
 
 def follow(job: Job, draw: Callable[[Any, bool], None], what: str = "simulating") -> None:
