@@ -13,15 +13,15 @@ from studies.statistics.differences import Difference
 
 CSS = """
 <style>
-.compared {width: 100%; border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 0.9rem}
+.compared {width: 100%; border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 0.88rem}
 .compared-scroll {overflow-x: auto}
-.compared th, .compared td {text-align: left; vertical-align: top; padding: 0.45rem 0.5rem; border-bottom: 1px solid var(--compared-line)}
+.compared th, .compared td {text-align: left; vertical-align: top; padding: 0.45rem 0.4rem; border-bottom: 1px solid var(--compared-line)}
 .compared thead th {font-weight: 600; white-space: normal; vertical-align: bottom}
 .compared tbody th {font-weight: 650; min-width: 7rem; overflow-wrap: anywhere}
 .compared thead th:first-child, .compared tbody th {position: sticky; left: 0; background: var(--compared-ground)}
 .compared .value, .compared .change {display: block}
 .compared .value {white-space: nowrap}
-.compared .change {min-width: 4.6rem}
+.compared .change {min-width: 4.2rem}
 .compared .change {font-size: 0.82rem; color: var(--compared-faint)}
 .compared .better {color: var(--compared-better)}
 .compared .worse {color: var(--compared-worse)}
@@ -71,7 +71,11 @@ def _row(
     cells = [_figure(found, policy, key) for key in metrics]
     if uses:
         use = uses.get(policy)
-        said = tables.DASH if use is None else f"{tables.percent(use.mean)} / {tables.percent(use.peak)}"
+        said = (
+            tables.DASH
+            if use is None
+            else f"{tables.percent(use.mean)}\u2009/\u2009{tables.percent(use.peak)}".replace(" %", "\u00a0%")
+        )
         cells.append(_span("words", said))
     data = "".join(
         f'<td role="cell" data-label="{escape(label)}">{cell}</td>'
