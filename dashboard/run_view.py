@@ -21,7 +21,7 @@ def show(run: Run, folder: Path) -> None:
         st.info(sentence.replace("$", "\\$"))
     with st.container(horizontal=True):
         for text, label in report.cards(run.summary):
-            st.metric(label, text, border=True, width=190)
+            st.metric(label, text, border=True, width=170)
     drawn = report.figures_of(run)
     narrow = [each for each in drawn if not each[2]]
     for column, (title, figure, _) in zip(st.columns(max(len(narrow), 1)), narrow, strict=False):

@@ -47,8 +47,14 @@ class Shape:
     @cached_property
     def values(self) -> dict[str, list[Any]]:
         """Values by axis, of the axes that have several."""
-        every = {name: axis_values(self.every, name) for name in self.names}
-        return {name: found for name, found in every.items() if len(found) > 1}
+        left = {name: axis_values(self.found, name) for name in self.names}
+        return {name: axis_values(self.placed, name) for name, found in left.items() if len(found) > 1}
+
+    @cached_property
+    def placed(self) -> list[Outcome]:
+        """Points that figures have a place for. Of an axis of which one value is left all others failed throughout: a table has these."""
+        alone = {name: found for name in self.names if len(found := axis_values(self.found, name)) == 1}
+        return [o for o in self.every if all(o.point.values[name] in found for name, found in alone.items())]
 
     @cached_property
     def numeric(self) -> list[str]:
@@ -57,7 +63,7 @@ class Shape:
     @cached_property
     def whole(self) -> bool:
         """Whether every value of each axis meets every value of the others."""
-        return len(self.every) == math.prod(map(len, self.values.values()))
+        return len(self.placed) == math.prod(map(len, self.values.values()))
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
@@ -82,7 +88,7 @@ class Shape:
         """Axes along which lines can be drawn: of a study whose axes do not all meet, those on which every point has a place of its own."""
         if self.whole:
             return self.numeric
-        return [name for name in self.numeric if len(self.values[name]) == len(self.every)]
+        return [name for name in self.numeric if len(self.values[name]) == len(self.placed)]
 
     def across(self, along: str) -> list[str]:
         """Axes that may have a line a value beside one."""
@@ -101,7 +107,7 @@ class Shape:
 
     def drawn(self, view: str, x: str, y: str, chosen: Mapping[str, str]) -> list[figures.Drawn]:
         """Figures `(title, figure, wide?)`. x, y: axes. chosen: values of the others, in words."""
-        found, every = self.at(chosen, self.found), self.at(chosen, self.every)
+        found, every = self.at(chosen, self.found), self.at(chosen, self.placed)
         keys = [key for key in self.keys if any(_is_known(outcome, key) for outcome in found)]
         if view == LINES:
             by = None if y == NONE else y

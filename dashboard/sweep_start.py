@@ -223,7 +223,7 @@ def _seeds(query: Mapping[str, str]) -> int:
         MOST_SEEDS,
         key=key,
         on_change=_changed,
-        args=(SEEDS, "3", dict(query)),
+        args=(SEEDS, "3"),
         help="Five and more give intervals. More seeds narrow them, and take as many times longer.",
     )
 
@@ -233,11 +233,11 @@ def _typed(name: str, label: str, usual: str, query: Mapping[str, str], help: st
     key = f"own:{name}"
     if st.session_state.get(key) != text:
         st.session_state[key] = text
-    st.text_input(label, key=key, on_change=_changed, args=(name, usual, dict(query)), help=help, max_chars=500)
+    st.text_input(label, key=key, on_change=_changed, args=(name, usual), help=help, max_chars=500)
     return text
 
 
-def _changed(name: str, usual: str, query: dict[str, str]) -> None:
+def _changed(name: str, usual: str) -> None:
     found = str(st.session_state[f"own:{name}"]).strip()
-    others = {each: text for each, text in query.items() if each != name}
+    others = {each: text for each, text in page_query.held(PAGE).items() if each != name}
     page_query.change(PAGE, others if found in (usual, "") else others | {name: found})

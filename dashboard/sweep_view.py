@@ -20,6 +20,11 @@ from studies.sweeps.tables import value
 PAGE = "studies"
 FOLDER, METRIC, VIEW, X, Y, AT = "folder", "metric", "view", "x", "y", "at."
 MOST_METRICS = 8
+ROOM = """<style>
+.st-key-wide-figure {overflow-x: auto}
+.st-key-wide-figure [data-testid="stElementContainer"]:has(.js-plotly-plot), .st-key-wide-figure .stPlotlyChart {min-width: 760px}
+</style>"""
+"""Parallel coordinates need more than a telephone's width: they are moved sideways there."""
 
 
 def is_parameter(name: str) -> bool:
@@ -66,14 +71,14 @@ def choose(
         format_func=lambda each: options[each],
         key=key,
         on_change=_chosen,
-        args=(name, usual, {each: text for each, text in query.items() if each != also}),
+        args=(name, usual, also),
     )
     return wanted
 
 
-def _chosen(name: str, usual: str, query: dict[str, str]) -> None:
+def _chosen(name: str, usual: str, also: str) -> None:
     found = st.session_state[f"own:{name}"]
-    others = {each: text for each, text in query.items() if each != name}
+    others = {each: text for each, text in page_query.held(PAGE).items() if each not in (name, also)}
     page_query.change(PAGE, others if found == usual else others | {name: found})
 
 
@@ -112,7 +117,7 @@ def _metrics(sweep: Sweep, query: Mapping[str, str]) -> tuple[str, ...]:
         key="own:metric",
         max_selections=MOST_METRICS,
         on_change=_metrics_chosen,
-        args=(usual, dict(query)),
+        args=(usual,),
         help="What is drawn and tabled; the first one colours parallel coordinates.",
     )
     return tuple(chosen)
@@ -123,9 +128,9 @@ def _by_words(key: str) -> tuple[bool, str]:
     return key.startswith("by_"), tables.label(key).lower()
 
 
-def _metrics_chosen(usual: list[str], query: dict[str, str]) -> None:
+def _metrics_chosen(usual: list[str]) -> None:
     chosen = st.session_state["own:metric"]
-    others = {name: text for name, text in query.items() if name != METRIC}
+    others = {name: text for name, text in page_query.held(PAGE).items() if name != METRIC}
     page_query.change(PAGE, others if not chosen or chosen == usual else others | {METRIC: ",".join(chosen)})
 
 
@@ -162,8 +167,11 @@ def _drawn(shape: Shape, views: list[str], query: Mapping[str, str]) -> None:
     if not drawn:
         st.info("No point with these values has a figure.")
     wide = [each for each in drawn if each[2]]
+    if wide:
+        st.html(ROOM)
     for title, figure, _ in wide:
-        parts.figure(figure, f"wide:{view}", title)
+        with st.container(key="wide-figure"):
+            parts.figure(figure, f"wide:{view}", title)
     narrow = [each for each in drawn if not each[2]]
     for start in range(0, len(narrow), 2):
         for column, (title, figure, _) in zip(st.columns(2), narrow[start : start + 2], strict=False):

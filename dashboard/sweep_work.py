@@ -23,8 +23,7 @@ PAUSE = 1.0
 
 def open_sweep(tell: Tell, folder: Path) -> Sweep:
     """The study of a folder."""
-    tell("reading", 0.0)
-    return load_sweep(folder)
+    return load_sweep(folder, lambda part: tell("reading the finished cells", part))
 
 
 def open_run(tell: Tell, folder: Path) -> Run:

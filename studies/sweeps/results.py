@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -205,8 +205,10 @@ def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, bool | int | float) else None
 
 
-def load_sweep(folder: Path | str) -> Sweep:
+def load_sweep(folder: Path | str, progress: Callable[[float], None] | None = None) -> Sweep:
     """The sweep of a folder: all of it, or, of one that was stopped, the cells that are finished.
+
+    progress: called with which part of these cells, up to 1, is read.
 
     Raises:
         InputError: there is none, or it is damaged.
@@ -219,7 +221,12 @@ def load_sweep(folder: Path | str) -> Sweep:
         rows = _rows_of(kept.table_file, study.cell_count)
     else:
         keys = sorted(file.stem for file in (kept.path / "cells").glob("[!.]*.parquet"))
-        found = [row for key in keys if (row := _finished(kept, key)) is not None]
+        found = []
+        for done, key in enumerate(keys, 1):
+            if (row := _finished(kept, key)) is not None:
+                found.append(row)
+            if progress is not None and done % 50 == 0:
+                progress(done / len(keys))
         points = study.points()
         # Of an earlier study under this folder there may be others.
         rows = sorted(

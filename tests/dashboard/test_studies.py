@@ -110,9 +110,17 @@ def test_a_link_opens_a_study_with_figures_points_and_expectations(opened, study
     assert figures(page) > 2
     points = page.dataframe[0].value
     assert list(points["rate"]) == [2, 20, 2, 20]
-    assert "± p50 TTFT (ms)" in points.columns
+    assert not any(name.startswith("±") for name in points.columns)
+    assert "There is none here: 2 replications; an interval needs 5" in said(page)
     assert "What the study expects" in said(page)
     assert "4 points x 2 seeds: 8 cells" in said(page)
+
+
+def test_points_stand_with_their_intervals_where_there_are_some(opened, workspace):
+    asked = {"base": "demo", "set": ["workload.requests=20"], "axes": {"replicas": [1, 2]}, "seeds": 5}
+    found = sweep(asked, out=workspace / "five", processes=1).points(["p50_ttft_ms"])
+    points = opened("studies", folder="five").dataframe[0].value
+    assert list(points["± p50 TTFT (ms)"]) == [outcome.figures["p50_ttft_ms"].half_width for outcome in found]
 
 
 def test_a_questions_dollars_are_no_formula(opened, study):
@@ -318,6 +326,16 @@ def test_views_that_make_sense_are_on_offer(axes, views):
     found = rows.sweep(axes, rows.queueing)
     assert set(Shape(found, found.metrics()).views()) == set(views)
     assert Shape(found, found.metrics()).views()[:1] == views[:1]
+
+
+def test_an_axis_of_which_one_value_is_left_is_none_of_a_figure():
+    def figures(values: dict, seed: int) -> dict:
+        return {"error": "no"} if values["engine.policy"] == "priority" else rows.queueing(values, seed)
+
+    shape = Shape(rows.sweep(GRID, figures), ("p50_ttft_ms",))
+    assert list(shape.values) == ["engine.max_num_seqs", "workload.rate"]
+    assert shape.views()[0] == HEAT
+    assert len(shape.every) == 2 * len(shape.placed) == 8
 
 
 def test_of_three_axes_a_heat_map_shows_two_at_a_value_of_the_third():
