@@ -45,7 +45,16 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 1
 FILES = frozenset(
     [f"{name}.parquet" for name in ("requests", "steps", "events", "rows", "drafts", "workload", "segments")]
-    + ["scenario.yaml", "run.json", "result.json", "validation.json", "profile.json", "report.html", "executed.html"]
+    + [
+        "scenario.yaml",
+        "run.json",
+        "result.json",
+        "validation.json",
+        "record.json",
+        "profile.json",
+        "report.html",
+        "executed.html",
+    ]
 )
 EVENTS = ("visible", "preempted", "aborted")
 EVENT_COLUMNS = ("kind", "replica", "step", "request")

@@ -329,8 +329,10 @@ def _variants(names: list[str], live: dict[str, list[Run]], predicted: dict[str,
 
 
 def write(found: ValidationReport, folder: Path) -> Path:
-    """Writes a result folder: the first executed run, both runs side by side in report.html, validation.json, and the profile; those
-    of further pools are profile-2.json and so on."""
+    """Writes a result folder: the first executed run, both runs side by side in report.html, validation.json, the same with single
+    requests in record.json, and the profile; those of further pools are profile-2.json and so on."""
+    from studies.validations.made import of_report
+
     page = report.comparison_page(
         f"{found.predicted.name}: simulated against executed",
         found.predicted,
@@ -339,6 +341,7 @@ def write(found: ValidationReport, folder: Path) -> Path:
         found.sentence,
     )
     texts = {"report.html": html.render(page), "validation.json": dumps(found.to_dict()) + "\n"}
+    texts["record.json"] = of_report(found).model_dump_json(indent=1, exclude_defaults=True) + "\n"
     texts["profile.json"] = found.profile.model_dump_json(indent=1) + "\n"
     for number, profile in enumerate(found.profiles[1:], 2):
         texts[f"profile-{number}.json"] = profile.model_dump_json(indent=1) + "\n"

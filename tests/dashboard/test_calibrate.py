@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import streamlit as st
 
-from dashboard import calibrate_work, import_files, profile_measuring, profile_shelf, uploads
+from dashboard import calibrate_work, import_files, parts, profile_measuring, profile_shelf, uploads
 from dashboard.settings import Settings
 from scenarios import InputError
 from sim.profiles import load_profile, shipped_bytes
@@ -25,11 +25,12 @@ def titles(page) -> list[str]:
     return [element.value for element in page.header]
 
 
-def ended(page, tries: int = 600):
-    """The page when what it waits for is done."""
-    running = page.session_state[profile_measuring._RUNNING]
-    assert running.job.wait(tries / 10)
-    return page.run()
+def begin(page, label: str, running: str):
+    """Presses a button that begins work, without waiting for it: the page, and the work."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parts, "follow", lambda job, draw, what: None)
+        next(button for button in page.button if button.label == label).click().run()
+    return page.session_state[running].job
 
 
 @pytest.fixture
@@ -146,24 +147,18 @@ def test_this_machine_is_measured_and_the_profile_shown(opened, workspace, monke
     page = opened("calibrate", part="measure", times="1")
     assert not page.exception
     assert "steps in all: about" in said(page)
-    next(b for b in page.button if b.label == "Measure").click().run()
-    page = ended(page)
+    assert begin(page, "Measure", profile_measuring._RUNNING).wait(300)
+    page.run()
     assert "Done: out/profiles/qwen3-tiny-cpu.json" in said(page)
     next(b for b in page.button if b.label == "Show it").click().run()
     assert titles(page) == ["out/profiles/qwen3-tiny-cpu.json"]
     assert load_profile(workspace / "out/profiles/qwen3-tiny-cpu.json").source.device == "cpu"
 
 
-def test_a_measurement_that_is_cancelled_leaves_nothing(opened, workspace, monkeypatch):
+def test_a_measurement_that_is_cancelled_leaves_nothing(opened, workspace):
     pytest.importorskip("torch", reason="the real engine (extra `gpu`) is not installed")
     page = opened("calibrate", part="measure", grid="standard", times="9", size="medium")
-    from dashboard import parts
-
-    began = parts.follow
-    monkeypatch.setattr(parts, "follow", lambda job, draw, what: None)
-    next(b for b in page.button if b.label == "Measure").click().run()
-    monkeypatch.setattr(parts, "follow", began)
-    parts.jobs().cancel(page.session_state[profile_measuring._RUNNING].job)
+    parts.jobs().cancel(begin(page, "Measure", profile_measuring._RUNNING))
     page.run()
     assert "Cancelled. Nothing was written" in said(page)
     assert not (workspace / profile_shelf.MADE).exists()
