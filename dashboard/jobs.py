@@ -220,6 +220,10 @@ class _Worker:
         self._heard, self._died = heard, died
         environment = os.environ | dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+        # A process that is ended leaves semaphores, which are cleaned up; nobody need be told.
+        environment["PYTHONWARNINGS"] = ",".join(
+            filter(None, (os.environ.get("PYTHONWARNINGS"), "ignore:resource_tracker:UserWarning"))
+        )
         self._process = subprocess.Popen(
             [sys.executable, "-m", "dashboard.worker"],
             stdin=subprocess.PIPE,
