@@ -146,7 +146,9 @@ def table(found: Table) -> None:
     """A table of a report."""
     if found.title:
         st.markdown(f"**{found.title}**")
-    st.table([dict(zip(found.head, row, strict=True)) for row in found.rows])
+    # Columns are told apart by their heads, of which several may be empty.
+    heads = [head + " " * found.head[:at].count(head) for at, head in enumerate(found.head)]
+    st.table([dict(zip(heads, row, strict=True)) for row in found.rows])
     if found.note:
         st.caption(found.note.replace("\n", "  \n"))  # two spaces keep the line break
 
