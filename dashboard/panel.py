@@ -10,15 +10,15 @@ from typing import Any
 import streamlit as st
 
 import scenarios
-from dashboard import address, knobs, question, uploads
-from dashboard.knobs import Choice, Knob, Scale, Switch
+from dashboard import address, knobs, question, traces, uploads
+from dashboard.knobs import Choice, Knob, Scale, Switch, turning
 from dashboard.settings import BASE, QUESTION, QUESTIONED, TRACE, UPLOADED, MissingUploadError, Settings
 from scenarios import InputError, Scenario
 
 OPEN = ("Workload", "Model", "Hardware")
 """Groups that are open from the start."""
 _NOTHING = object()
-_VALID, _STARTED = "settings.valid", "start.base"
+_VALID, _STARTED, _SAID = "settings.valid", "start.base", "panel.said"
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,16 @@ def ask(page: str, own: Collection[str] = ()) -> Asked:
         _files(settings)
     for line in address.told():
         st.warning(line)
+    if asked.scenario is not None and (line := traces.said(settings, asked.scenario)) is not None:
+        st.info(line)
     if asked.missing is not None:
         _missing(asked.missing)
     elif asked.problem:
         st.error(asked.problem)
+        _ways_out(settings, None if asked.valid is None else asked.valid[0])
+    said_of, said = st.session_state.get(_SAID, (None, ""))
+    if said and said_of == settings:
+        st.info(said)
     return asked
 
 
@@ -178,26 +184,32 @@ def _put(key: str, value: Any) -> None:
 
 
 def _turned(knob: Knob) -> None:
-    """What a widget's change means: a difference, or none where the scenario would have that value anyway."""
     settings: Settings = st.session_state[address.SETTINGS]
-    value = st.session_state[f"knob:{knob.path}"]
-    text = knob.text(value)
-    without = settings.changed(knob.path, None)
-    if knob.path in ("model", "hardware") and _states_blocks(settings):
-        without = without.changed("engine.num_gpu_blocks", "null")  # as many as the memory of another device holds
-    try:
-        usual = {other.path: other for other in knobs.of(without.scenario())}.get(knob.path)
-        same = usual is not None and usual.text(usual.shown()) == text
-    except InputError:
-        same = False
-    address.change(without if same else without.changed(knob.path, text))
+    found, said = turning.turned(settings, knob, st.session_state[f"knob:{knob.path}"])
+    address.change(found)
+    st.session_state[_SAID] = (found, said)
 
 
-def _states_blocks(settings: Settings) -> bool:
-    try:
-        return settings.scenario().engine.num_gpu_blocks is not None
-    except InputError:
-        return False
+def _ways_out(settings: Settings, before: Settings | None) -> None:
+    """Buttons that make settings fit together."""
+    with st.container(horizontal=True, key="ways-out"):
+        for i, change in enumerate(turning.ways_out(settings)):
+            st.button(
+                change.says,
+                key=f"way:{i}",
+                on_click=address.change,
+                args=(change.on(settings),),
+                help="; ".join(f"{path}={text}" for path, text in change.texts),
+            )
+        if before is not None:
+            st.button(
+                "Take it back",
+                key="way:back",
+                icon=":material/undo:",
+                on_click=address.change,
+                args=(before,),
+                help="To the last settings that fit together.",
+            )
 
 
 def _others(settings: Settings, scenario: Scenario | None) -> None:
@@ -257,6 +269,8 @@ def _uploaded(what: str) -> None:
         new = replace(settings, trace=upload.digest) if what == TRACE else Settings(UPLOADED + upload.digest)
         if what != TRACE:
             new.scenario()
+        else:
+            new = traces.limited(new)
     except InputError as error:
         st.session_state[address.TOLD] = [str(error)]
         return

@@ -15,11 +15,12 @@ from studies.sweeps.study import Study
 
 @dataclass(frozen=True)
 class Told:
-    """name: in the library. topic: under which it stands there. points: by what they are called, the settings of each."""
+    """name: in the library. topic: under which it stands there. short: the answer in a sentence. points: by what they are called, the settings of each."""
 
     name: str
     topic: str
     question: str
+    short: str
     answer: str
     assumes: str
     on_hardware: str
@@ -43,7 +44,16 @@ def of(name: str) -> Told:
     study = questions.read(name)
     topic = next((topic for topic, names in questions.TOPICS.items() if name in names), "")
     points = {_called(study, point): _settings(name, point) for point in study.points()}
-    return Told(name, topic, study.question, study.answer, study.assumes, study.on_hardware, points)
+    return Told(
+        name,
+        topic,
+        study.question,
+        questions.first_sentence(study),
+        study.answer,
+        study.assumes,
+        study.on_hardware,
+        points,
+    )
 
 
 def asked(settings: Settings) -> Told | None:

@@ -18,7 +18,7 @@ def show(settings: Settings) -> None:
         return
     with st.container(border=True, key="question-card"):
         st.markdown(f"**{_plain(told.question)}**")
-        st.markdown(_plain(told.answer))
+        st.markdown(_plain(told.short))
         chosen = question.point_of(told, settings)
         if st.session_state.get(_POINT) != chosen:
             st.session_state[_POINT] = chosen
@@ -34,6 +34,9 @@ def show(settings: Settings) -> None:
             "answer's, which are means over seeds.",
         )
         with st.container(horizontal=True):
+            if told.answer != told.short:
+                with st.popover("The whole answer"):
+                    st.markdown(_plain(told.answer))
             with st.popover("What it assumes"):
                 st.markdown(_plain(told.assumes))
             if told.on_hardware:
