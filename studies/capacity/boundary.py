@@ -31,7 +31,9 @@ class Boundary:
 
 
 def upper(found: Capacity) -> Boundary | None:
-    """The lowest load at which something breaks that held below; None where nothing does, or nothing held."""
+    """The lowest load at which something breaks where all held below; None where nothing does, or the lowest load is too much."""
+    if is_beyond(found, min(found.curve)):
+        return None
     return _first(found, rising=True)
 
 

@@ -82,6 +82,21 @@ def sentences(found: Fewest) -> list[str]:
     return said
 
 
+def usd_per_million(found: Fewest) -> float | None:
+    """USD for a million tokens of answers with the fewest; None where nothing has a price, or none will do."""
+    return None if found.value is None else found.tried[found.value].interval("usd_per_1m_output_tokens").estimate
+
+
+def per_token(found: Fewest) -> list[str]:
+    """What tokens cost with the fewest, in a sentence; none where nothing has a price."""
+    if found.value is None or usd_per_million(found) is None:
+        return []
+    tried = found.tried[found.value]
+    spans = {what: tried.interval(f"usd_per_1m_{what}_tokens") for what in ("output", "total")}
+    said = [f"{written.plus_minus(s)} USD for 1M {w} tokens" for w, s in spans.items() if s.estimate is not None]
+    return [f"At this load that is {tables.joined(said)}, idle time included."]
+
+
 def table(found: Fewest) -> Table:
     """A row a value that was tried."""
     head = (

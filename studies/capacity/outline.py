@@ -33,6 +33,8 @@ LOADS = 8
 """Loads at first."""
 PARTS = (0.15, 1.3)
 """The lowest and the highest of them, as parts of the bound."""
+ABOVE = 1.5
+"""Times the scenario's own load that the bound is at least, where that load is carried."""
 FARTHER = 3
 """Loads beyond these while nothing breaks, or while nothing holds."""
 NEARER = 4
@@ -40,9 +42,11 @@ NEARER = 4
 NEAR = 1.06
 """Ratio of these two from which they are near enough."""
 REQUESTS, IN_SESSIONS = 500, 1_500
-"""Requests of a run at first. Conversations take longer until as many end as begin."""
+"""Requests of a run at first. Conversations take longer until as many end as begin; in short runs of them everything seems to pile up."""
 LONGER = 2
 """Times as long as runs may become where they say too little."""
+SLOW = 1.0
+"""CPU seconds of a load's runs from which it is worth it to begin processes for them."""
 FLOOD = 20.0
 """Times the scenario's load that no engine carries."""
 
@@ -54,7 +58,7 @@ def outline(
     *,
     confidence: float = CONFIDENCE,
     requests: int | None = None,
-    processes: int | None = 1,
+    processes: int | None = None,
     progress: Progress | None = None,
     partial: Callable[[Capacity], None] | None = None,
 ) -> Capacity:
@@ -62,7 +66,7 @@ def outline(
 
     Args:
         objectives, over, confidence: as `studies.capacity.search.highest_load` takes them. requests: of a run at first. Of a trace, the
-            first so many; patterns keep their length. processes: side by side. partial: gets it after every load.
+            first so many; patterns keep their length. processes: side by side, where runs are slow. partial: gets it after every load.
 
     Raises:
         InputError: the scenario, an objective or the load is wrong.
@@ -75,7 +79,8 @@ def outline(
         chosen = asked_for.of_scenario(base) if objectives is None else tuple(objectives)
     asked_for.check_promises(chosen, base)
     found = Capacity(load, chosen, confidence, APART - 1)
-    _Outline(found, requests or _length(base), processes, progress, partial).run()
+    length = requests or (IN_SESSIONS if _talks(base) else REQUESTS)
+    _Outline(found, length, processes, progress, partial).run()
     return found
 
 
@@ -90,11 +95,17 @@ class _Outline:
     ) -> None:
         self.found, self.requests, self.processes = found, requests, processes
         self.progress, self.partial = progress, partial
+        self.done: set[float] = set()
 
     def run(self) -> None:
         found = self.found
+        if self.requests > REQUESTS:  # something to show at once, replaced by what is better
+            self.look(found.over.start, REQUESTS)
         self.look(found.over.start)
-        for x in spread(found.rounded, found.over.start, bound(found.over, self.requests)):
+        most = bound(found.over, self.requests)
+        if not self.beyond(found.rounded(found.over.start)):  # of short runs in sessions the bound is too low
+            most = max(most, ABOVE * found.over.start)
+        for x in spread(found.rounded, found.over.start, most):
             self.look(x)
         for _ in range(FARTHER):
             if any(self.beyond(x) for x in found.around):
@@ -110,18 +121,27 @@ class _Outline:
                 break
             self.look(math.sqrt(gap[0] * gap[1]))
 
-    def look(self, load: float) -> None:
+    def look(self, load: float, quickly: int | None = None) -> None:
+        """Runs a load that was not run before, or was run quickly. quickly: with so many requests, and no more."""
         found, x = self.found, self.found.rounded(load)
-        if x in found.around:
+        if x in self.done:
             return
         if self.progress is not None:
-            self.progress(f"{found.over.said(x)}", min(0.97, len(found.around) / (LOADS + 0.75 * NEARER)))
+            self.progress(f"{found.over.said(x)}", min(0.97, len(self.done) / (LOADS + 0.75 * NEARER)))
+        length = quickly or self.requests
         found.around[x] = attain(
-            found.over.at(x), found.objectives, found.confidence, most=FIRST, processes=self.processes,
-            requests=self.requests, longest=LONGER * self.requests,
+            found.over.at(x), found.objectives, found.confidence, most=FIRST, processes=self.side_by_side(),
+            requests=length, longest=length if quickly else LONGER * length,
         )  # fmt: skip
+        if not quickly:
+            self.done.add(x)
         if self.partial is not None:
             self.partial(found)
+
+    def side_by_side(self) -> int | None:
+        """Processes: the first load has only this one, so that it is there at once."""
+        slow = sum(tried.cpu_seconds for tried in self.found.around.values()) > SLOW * len(self.found.around)
+        return self.processes if slow and self.found.around else 1
 
     def beyond(self, x: float) -> bool:
         return is_beyond(self.found, x)
@@ -179,10 +199,10 @@ def _rounded(load: Load, value: float) -> float:
     return float(round(value)) if load.integer else value
 
 
-def _length(scenario: Scenario) -> int:
+def _talks(scenario: Scenario) -> bool:
+    """Whether requests come in conversations."""
     parts = (scenario.workload.mix or {"": scenario.workload}).values()
-    talks = any(getattr(part.prompts, "kind", "") in ("sessions", "agents") for part in parts)
-    return IN_SESSIONS if talks else REQUESTS
+    return any(getattr(part.prompts, "kind", "") in ("sessions", "agents") for part in parts)
 
 
 def _cut(scenario: Scenario, requests: int | None) -> Scenario:

@@ -54,7 +54,7 @@ def sentences(found: Capacity) -> list[str]:
             f"Estimate: {asked} {holds} up to about {about(found, above.load)} ({about(found, above.low)} to {about(found, above.high)}); "
             f"then {reason(above.objective)}."
         )
-    elif all(boundary.is_beyond(found, x) for x in loads):
+    elif boundary.is_beyond(found, loads[0]):
         broken = found.curve[loads[0]].broken
         why = reason(broken[0]) if broken else "a figure is beyond its limit"
         said.append(f"Even at {found.over.said(loads[0])} {why}; is the limit one that an empty engine can keep?")
