@@ -22,6 +22,7 @@ BEAT = 0.1
 """Seconds between two looks at work that is going on."""
 QUICK = 0.4
 """Seconds after which a page says that it waits."""
+_NOTHING = "parts.nothing"
 _ENDED = "parts.cancelled"
 
 
@@ -83,15 +84,25 @@ def _wait(job: Job, draw: Callable[[Any, bool], None], what: str) -> None:
     with line.container(horizontal=True, vertical_alignment="center"):
         bar = st.empty()
         st.button("Cancel", key=f"cancel:{job.key}", on_click=jobs().cancel, args=(job,))
-    place, drawn = st.empty(), 0
-    while not job.wait(BEAT):
-        bar.progress(min(job.share, 1.0), f"{job.what or what} …")
+    place, drawn, told = st.empty(), 0, None
+    while not ended(job):
+        # Told again only if it differs: a browser that draws the same line ten times a second gets to nothing else.
+        if told != (now := (round(min(job.share, 1.0), 2), f"{job.what or what} …")):
+            bar.progress(*now)
+            told = now
         if job.partials > drawn and job.partial is not None:
             drawn = job.partials
             with place.container():
                 draw(job.partial, False)
     line.empty()
     place.empty()
+
+
+def ended(job: Job) -> bool:
+    """Whether work has ended, within a beat; also a point where the script ends when a knob is turned meanwhile."""
+    # Streamlit looks for a change of the page whenever its state is read, and sends nothing.
+    _ = _NOTHING in st.session_state
+    return job.wait(BEAT)
 
 
 @cache

@@ -40,7 +40,7 @@ def page() -> None:
     def draw(run: Run, complete: bool) -> None:
         compared = _ready(other)
         drawn.append(compared is not None)
-        show(run, complete, compared)
+        show(settings, run, complete, compared)
 
     parts.follow(job, draw)
     if other is not None and drawn and not drawn[-1]:
@@ -58,8 +58,8 @@ def _ready(job: Job | None) -> Run | None:
 def _follow_up(job: Job) -> None:
     """Waits for the baseline, then shows everything against it."""
     with st.spinner("simulating the baseline"):
-        while not job.wait(parts.BEAT):
-            st.empty()
+        while not parts.ended(job):
+            pass
     if job.state == "done":
         st.rerun()
     st.warning(f"The baseline has no result: {job.error or job.state}")
@@ -84,7 +84,7 @@ def _against(held: baseline.Baseline | None, settings: panel.Settings) -> None:
         baseline.buttons(settings)
 
 
-def show(run: Run, complete: bool, compared: Run | None) -> None:
+def show(settings: panel.Settings, run: Run, complete: bool, compared: Run | None) -> None:
     """The sentence that names the bottleneck, cards, figures and tables of one run."""
     if not complete:
         st.warning("The beginning of the run; the whole of it is being simulated.")
@@ -92,7 +92,10 @@ def show(run: Run, complete: bool, compared: Run | None) -> None:
     _cards(run, compared)
     for line in run_tables.rejections(run):
         st.warning(line)
-    run_views.show(run_views.choose(), run, compared, complete)
+    if complete:
+        run_views.show(run_views.choose(), settings, run, compared)
+    else:
+        run_views.beginning(run, compared)
 
 
 def _cards(run: Run, compared: Run | None) -> None:
