@@ -28,7 +28,7 @@ METRICS = {
 _FIGURE = "gantt"
 
 
-def show(run: Run, complete: bool) -> None:
+def show(run: Run) -> None:
     """The bars around a request, and in words what stood in its way."""
     last = len(run.records.requests["status"]) - 1
     request = _choose(run, last)
@@ -39,12 +39,8 @@ def show(run: Run, complete: bool) -> None:
     )
     parts.figure(found, _FIGURE, title, select="points", on_select=_clicked)
     st.caption("Click a bar to have its request explained, or choose one above.")
-    if request is None:
-        return
-    if not complete:
-        st.info("A request is explained when the whole run is there.")
-        return
-    _explain(run, request)
+    if request is not None:
+        _explain(run, request)
 
 
 def _choose(run: Run, last: int) -> int | None:

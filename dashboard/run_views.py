@@ -7,7 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import streamlit as st
 
-from dashboard import parts, requests_view
+from dashboard import downloads, parts, requests_view
+from dashboard.settings import Settings
 from studies import figures
 from studies.reports import run_tables
 from studies.reports.limits import NOT_MODELLED
@@ -17,6 +18,7 @@ from studies.results import Run
 VIEW = "view"
 """Query parameter: which view."""
 HELD = "baseline"
+DOWNLOADS = "Downloads"
 
 
 def choose() -> str:
@@ -38,21 +40,30 @@ def choose() -> str:
     return str(found)
 
 
-def show(view: str, run: Run, compared: Run | None, complete: bool) -> None:
-    """One view of a run. compared: the baseline, drawn behind it. complete: whether it is the whole of it."""
-    VIEWS[view](run, compared, complete)
+def show(view: str, settings: Settings, run: Run, compared: Run | None) -> None:
+    """One view of a run. settings: that it is of. compared: the baseline, drawn behind it."""
+    if view == DOWNLOADS:
+        assert run.scenario is not None
+        downloads.show(settings, run.scenario, run)
+    else:
+        VIEWS[view](run, compared)
 
 
-def _latency(run: Run, compared: Run | None, complete: bool) -> None:
+def beginning(run: Run, compared: Run | None) -> None:
+    """What there is to see while the rest of the run is being simulated."""
+    _latency(run, compared, "begun:")
+
+
+def _latency(run: Run, compared: Run | None, prefix: str = "") -> None:
     runs = {run.name: run.records} | ({} if compared is None else {HELD: compared.records})
     for column, (metric, title) in zip(st.columns(3), CDFS, strict=True):
         with column:
-            parts.figure(figures.latency_cdf(metric, runs, run.slo, HELD), metric, title)
+            parts.figure(figures.latency_cdf(metric, runs, run.slo, HELD), f"{prefix}{metric}", title)
     blocks = None if run.info.get("pools") else run.info["engine"]["num_gpu_blocks"] - 1
-    parts.figure(figures.load_over_time(run.records, blocks), "load", "Requests and KV memory")
+    parts.figure(figures.load_over_time(run.records, blocks), f"{prefix}load", "Requests and KV memory")
 
 
-def _batches(run: Run, compared: Run | None, complete: bool) -> None:
+def _batches(run: Run, compared: Run | None) -> None:
     parts.figure(figures.batch_composition(run.records), "batches", "Batches")
     spent = run.info["binding"].get("terms") or {}
     if spent:
@@ -63,7 +74,7 @@ def _batches(run: Run, compared: Run | None, complete: bool) -> None:
         )
 
 
-def _tables(run: Run, compared: Run | None, complete: bool) -> None:
+def _tables(run: Run, compared: Run | None) -> None:
     st.caption(run_tables.heading(run).replace("$", "\\$"))
     for line in run_tables.about(run):
         st.caption(line.replace("$", "\\$"))
@@ -73,17 +84,18 @@ def _tables(run: Run, compared: Run | None, complete: bool) -> None:
         st.markdown("\n".join(f"- {line}" for line in NOT_MODELLED))
 
 
-def _requests(run: Run, compared: Run | None, complete: bool) -> None:
+def _requests(run: Run, compared: Run | None) -> None:
     if not np.any(run.records.submitted):
         st.info("No request was sent, so there is none to look at.")
         return
-    requests_view.show(run, complete)
+    requests_view.show(run)
 
 
-VIEWS: dict[str, Callable[[Run, Run | None, bool], None]] = {
+VIEWS: dict[str, Callable[[Run, Run | None], None]] = {
     "Latency and load": _latency,
     "Batches": _batches,
     "Requests": _requests,
     "Tables": _tables,
+    DOWNLOADS: lambda run, compared: None,
 }
 """By name, as the link has it."""

@@ -15,14 +15,14 @@ CSS = """
 [data-testid="stMetricValue"] {font-variant-numeric: tabular-nums; font-size: 1.45rem}
 [data-testid="stMetric"] {padding: 0.55rem 0.8rem}
 /* Cards and small figures side by side as far as they fit; one below the other on a telephone. */
-.st-key-cards {display: grid !important; grid-template-columns: repeat(auto-fit, minmax(7.3rem, 1fr)); gap: 0.5rem !important}
-.st-key-cards > *, .st-key-cards > * > * {width: 100% !important; min-width: 0 !important; height: 100%}
-.st-key-cards [data-testid="stMetric"] {height: 100%; padding: 0.5rem 0.7rem !important}
-.st-key-cards [data-testid="stMetric"] > div {padding: 0 !important}
-.st-key-cards [data-testid="stMetricValue"] {font-size: 1.1rem}
-.st-key-cards [data-testid="stMetricDelta"] {font-size: 0.8rem}
+[class*="st-key-cards"] {display: grid !important; grid-template-columns: repeat(auto-fit, minmax(7.3rem, 1fr)); gap: 0.5rem !important}
+[class*="st-key-cards"] > *, [class*="st-key-cards"] > * > * {width: 100% !important; min-width: 0 !important; height: 100%}
+[class*="st-key-cards"] [data-testid="stMetric"] {height: 100%; padding: 0.5rem 0.7rem !important}
+[class*="st-key-cards"] [data-testid="stMetric"] > div {padding: 0 !important}
+[class*="st-key-cards"] [data-testid="stMetricValue"] {font-size: 1.1rem}
+[class*="st-key-cards"] [data-testid="stMetricDelta"] {font-size: 0.8rem}
 @media (max-width: 640px) {
-  .st-key-cards {grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr))}
+  [class*="st-key-cards"] {grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr))}
   [data-testid="stMainBlockContainer"] {padding-left: 0.9rem; padding-right: 0.9rem}
   [data-testid="stMetricValue"] {font-size: 1.15rem}
 }

@@ -89,7 +89,7 @@ def show(settings: panel.Settings, run: Run, complete: bool, compared: Run | Non
     if not complete:
         st.warning("The beginning of the run; the whole of it is being simulated.")
     st.info(run.info["binding"]["sentence"].replace("$", "\\$"))
-    _cards(run, compared)
+    _cards(run, compared, "cards" if complete else "cards-begun")
     for line in run_tables.rejections(run):
         st.warning(line)
     if complete:
@@ -98,8 +98,8 @@ def show(settings: panel.Settings, run: Run, complete: bool, compared: Run | Non
         run_views.beginning(run, compared)
 
 
-def _cards(run: Run, compared: Run | None) -> None:
-    with st.container(horizontal=True, gap="small", key="cards"):
+def _cards(run: Run, compared: Run | None, key: str) -> None:
+    with st.container(horizontal=True, gap="small", key=key):
         for card in cards.cards(run, compared):
             more: dict[str, Any] = {"delta_arrow": "off"} if card.change == "same" else {}
             st.metric(

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 import scenarios
-from dashboard import run_views
+from dashboard import downloads, run_views
+from dashboard.settings import Settings
 from serving.batching import BATCHINGS
 from serving.policies import ORDERS
 from serving.routing import ROUTERS
@@ -104,5 +105,21 @@ def test_what_a_view_of_a_link_cannot_be_is_said(opened, name, text):
 @pytest.mark.parametrize("scenario", ["cascade", "agents"])
 def test_every_view_of_a_deployment_with_pools_and_of_agents(opened, scenario, view):
     page = opened(scenario=scenario, workload__requests="40", view=view)
+    assert not page.exception
+    assert page.metric
+
+
+def test_what_is_set_can_be_taken_along_as_a_line_and_as_a_file(opened):
+    page = opened(workload__requests="50", engine__max_num_seqs="4", view="Downloads")
+    assert not page.exception
+    assert "servetwin run demo --set engine.max_num_seqs=4" in page.code[0].value
+    settings = Settings("demo", {"engine.max_num_seqs": "4"})
+    text = downloads.with_difference(settings.scenario(), "servetwin run demo")
+    assert text.startswith("# As of: servetwin run demo")
+    assert scenarios.loads(text).hash() == settings.scenario().hash()
+
+
+def test_the_beginning_of_a_long_run_and_the_whole_of_it_are_drawn_one_after_the_other(opened):
+    page = opened(scenario="azure-conversation", workload__requests="6000")
     assert not page.exception
     assert page.metric
