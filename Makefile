@@ -9,7 +9,7 @@ JOBS ?= 2
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint unit wheel app bench clean
+.PHONY: demo test lint unit wheel app bench screenshots clean
 
 demo: $(READY)
 	$(BIN)/servetwin demo $(ARGS)
@@ -34,6 +34,11 @@ app: $(READY)
 bench: $(READY)
 	$(BIN)/python bench/simulator.py
 	$(BIN)/python bench/engine.py
+	$(BIN)/python bench/dashboard.py
+
+# The pictures of docs/dashboard.md, taken by the test that looks at every page.
+screenshots: $(READY)
+	SCREENSHOTS=docs/images $(BIN)/pytest tests/browser/test_screenshots.py
 
 clean:
 	rm -rf .venv build dist out *.egg-info

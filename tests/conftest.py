@@ -9,6 +9,15 @@ import pytest
 os.environ["TRITON_INTERPRET"] = "1"
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Prints what tests have timed, wherever they ran."""
+    for report in terminalreporter.stats.get("passed", ()):
+        for name, text in report.user_properties:
+            if name == "timed":
+                terminalreporter.section(report.nodeid)
+                terminalreporter.write_line(text)
+
+
 @pytest.fixture
 def servetwin(capsys, monkeypatch, tmp_path) -> Callable[..., tuple[int, str, str]]:
     """Runs a command in an empty folder: (exit code, stdout, stderr)."""

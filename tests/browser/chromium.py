@@ -58,4 +58,5 @@ def context(found: Browser, width: int = 1280, dark: bool = False) -> BrowserCon
         viewport={"width": width, "height": 900 if width > 600 else 844},
         color_scheme="dark" if dark else "light",
         accept_downloads=True,
+        reduced_motion="reduce",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -58,6 +59,10 @@ class Figure:
     axes: list[str]
     marks: int
 
+    def curve(self, name: str) -> dict[str, Any]:
+        """The trace of that name."""
+        return next(trace for trace in self.data if trace.get("name") == name)
+
 
 @dataclass
 class Reader:
@@ -79,10 +84,17 @@ class Reader:
 
     def open(self, page: str = "", **query: str) -> Reader:
         """Opens a page with query parameters (a path within the scenario: two underscores for a dot) and waits until it stands."""
+        return self.begin(page, **query).settled()
+
+    def begin(self, page: str = "", **query: str) -> Reader:
+        """Opens a page and waits for nothing but its heading."""
         asked = urlencode({name.replace("__", "."): text for name, text in query.items()})
-        return self.follow(f"{self.url}{page}?{asked}" if asked else f"{self.url}{page}")
+        self.page.goto(f"{self.url}{page}?{asked}" if asked else f"{self.url}{page}")
+        self.page.locator("h1").first.wait_for()
+        return self
 
     def follow(self, link: str) -> Reader:
+        """Opens a link and waits until the page stands."""
         self.page.goto(link)
         return self.settled()
 
@@ -153,7 +165,7 @@ class Reader:
         return [found.inner_text() for found in self.page.get_by_test_id("stAlert").all()]
 
     def _logged(self, message: ConsoleMessage) -> None:
-        if message.type == "error":
+        if message.type == "error" and not self._probes(message.location.get("url", "")):
             self.complaints.append(f"console: {message.text}")
 
     def _asked(self, request: Request) -> None:
@@ -169,5 +181,9 @@ class Reader:
             self.complaints.append(f"failed: {request.url} ({request.failure})")
 
     def _answered(self, response: Response) -> None:
-        if response.status >= 400:
+        if response.status >= 400 and not self._probes(response.url):
             self.complaints.append(f"{response.status}: {response.url}")
+
+    def _probes(self, url: str) -> bool:
+        """Streamlit's script in a page other than the first looks for the server below the page before it looks beside it."""
+        return re.fullmatch(r"\w+/_stcore/(health|host-config)", url.removeprefix(self.url)) is not None

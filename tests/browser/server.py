@@ -10,6 +10,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,12 +60,17 @@ def start(workspace: Path) -> Server:
             env=os.environ | {"PYTHONWARNINGS": "default"},
         )
     server = Server(f"http://localhost:{port}/", workspace, log, process)
-    end = time.monotonic() + PATIENCE
-    while not _answers(server.url):
-        assert process.poll() is None, f"the server ended: {log.read_text(encoding='utf-8')}"
-        assert time.monotonic() < end, f"no answer within {PATIENCE:g} s: {log.read_text(encoding='utf-8')}"
-        time.sleep(0.1)
+    until(lambda: process.poll() is not None or _answers(server.url), "the server answers")
+    assert process.poll() is None, f"the server ended: {log.read_text(encoding='utf-8')}"
     return server
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    """Waits for something outside the browser. what: it is, in words."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, f"not within {PATIENCE:g} s: {what}"
+        time.sleep(0.05)
 
 
 def free_port() -> int:
