@@ -27,9 +27,10 @@ from serving.metrics import by_request
 from serving.records import Records
 from studies import expectations
 from studies.expectations import Expectation, Outcome
+from studies.progress import Progress
 from studies.reports import tables
 from studies.results import Run
-from studies.run import Progress, execute, simulate
+from studies.run import execute, simulate
 
 _SHIPPED = Shipped(shipped, "ablation")
 _PERCENTILE = re.compile(r"p([0-9.]+)_(ttft|tpot|e2el|queue)_ms")

@@ -17,7 +17,7 @@ from sim.profile import Profile
 from studies.aspects.quality import TEXT, shipped_text
 
 if TYPE_CHECKING:
-    from studies.run import Progress
+    from studies.progress import Progress
 
 PROPOSERS = tuple(method for method in METHODS if method != "none")
 

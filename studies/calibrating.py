@@ -12,7 +12,8 @@ from calibration.calibrate import Calibration
 from calibration.measure import Grid
 from scenarios.schema import Scenario
 from sim.profile import Profile
-from studies.run import Clock, Progress
+from studies.progress import Progress
+from studies.run import Clock
 
 if TYPE_CHECKING:
     from gpu_backend.engine import Engine

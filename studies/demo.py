@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from scenarios.schema import Scenario
-from studies.run import Progress
+from studies.progress import Progress
 from studies.validation import ValidationReport, validate, write
 
 REPEATS = 2  # the least that shows the noise of the machine

@@ -20,11 +20,11 @@ from sim.operator_profile import OperatorProfile
 from sim.profiles import load_profile, shipped_profiles
 from studies.measured import report as measured_report
 from studies.measured.validation import Measured, validate_measured
+from studies.progress import Progress
 from studies.reports import markdown, tables
 from studies.reports.limits import NOT_MODELLED
 from studies.reports.measurement_tables import side_by_side
 from studies.reports.tables import Table
-from studies.run import Progress
 from studies.silicon.report import SiliconReport
 from studies.silicon.validation import validate as validate_silicon
 from studies.validations import made, shipped

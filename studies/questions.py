@@ -10,8 +10,8 @@ from typing import Any
 from scenarios.errors import InputError, unknown
 from studies import expectations, workers
 from studies.expectations import Case, Outcome
+from studies.progress import Progress
 from studies.reports import tables
-from studies.run import Progress
 from studies.stated_figures import Shown
 from studies.statistics import intervals
 from studies.statistics.intervals import Interval

@@ -14,8 +14,9 @@ from scenarios.errors import InputError
 from scenarios.schema import Scenario
 from sim.profile import Profile
 from studies import ablations, calibrating
+from studies.progress import Progress
 from studies.reports import tables
-from studies.run import Progress, backend
+from studies.run import backend
 from studies.validation import ValidationReport, validate
 
 ROUNDS = 3  # of a calibration, beside the one that warms up

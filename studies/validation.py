@@ -28,13 +28,14 @@ from studies.aspects import pools
 from studies.aspects.binding import binding
 from studies.aspects.speculation import drafting_of
 from studies.aspects.step_costs import profile_cost
+from studies.progress import Progress
 from studies.reports import html, report, tables
 from studies.reports.limits import BEYOND, NOT_MODELLED
 from studies.reports.measurement_tables import side_by_side
 from studies.reports.strict_json import dumps
 from studies.reports.tables import Table
 from studies.results import Run
-from studies.run import Clock, Progress, backends, execute, loaded, replayed, simulate
+from studies.run import Clock, backends, execute, loaded, replayed, simulate
 
 BATCHINGS = ("chunked", "prefill_first", "static")
 RANKED_BY = "mean_e2el_ms"

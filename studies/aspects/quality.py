@@ -18,7 +18,7 @@ from sim.quality import UNQUANTISED, Quality, precision
 
 if TYPE_CHECKING:
     from scenarios.schema import Scenario
-    from studies.run import Progress
+    from studies.progress import Progress
 
 TEXT = "plain-english"
 """The text that ships: 1,275 words about rivers, which were written and published before anything was measured on them."""

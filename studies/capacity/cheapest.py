@@ -18,7 +18,7 @@ from studies.statistics.intervals import Interval
 
 if TYPE_CHECKING:
     from studies.capacity.attainment import Attainment
-    from studies.run import Progress
+    from studies.progress import Progress
 
 PER_HOUR = "usd_per_hour"
 BY = (PER_HOUR, *(key for key in KEYS if key.startswith("usd_")))

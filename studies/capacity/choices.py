@@ -15,7 +15,7 @@ from studies.capacity.load import load_of
 from studies.capacity.outline import bound
 
 if TYPE_CHECKING:
-    from studies.run import Progress
+    from studies.progress import Progress
 
 DEVICES = tuple(name for name, sheet in CATALOG.items() if not sheet.is_cpu and sheet.usd_per_hour)
 PRECISIONS = ("auto", "fp8", "int8", "int4")

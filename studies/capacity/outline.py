@@ -27,7 +27,7 @@ from studies.run import loaded, simulated_figures
 from studies.statistics.intervals import CONFIDENCE
 
 if TYPE_CHECKING:
-    from studies.run import Progress
+    from studies.progress import Progress
 
 LOADS = 8
 """Loads at first."""

@@ -16,7 +16,7 @@ from studies.capacity.space import usd_per_hour
 
 if TYPE_CHECKING:
     from studies.capacity.attainment import Attainment
-    from studies.run import Progress
+    from studies.progress import Progress
 
 MOST = 1024
 """Values above which the search gives up."""

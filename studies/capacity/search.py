@@ -20,7 +20,7 @@ from studies.run import loaded
 from studies.statistics.intervals import CONFIDENCE
 
 if TYPE_CHECKING:
-    from studies.run import Progress
+    from studies.progress import Progress
 
 RESOLUTION = 0.02
 """The ends of the interval differ by so much at most, where the runs can tell."""

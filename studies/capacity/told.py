@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from studies.run import Progress
+    from studies.progress import Progress
 
 
 class Told:

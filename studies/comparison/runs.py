@@ -14,9 +14,10 @@ from studies import workers
 from studies.comparison import policies as gathering
 from studies.comparison.policies import Policies, Source, Variants
 from studies.comparison.result import ROWS, Comparison
+from studies.progress import Progress
 from studies.replications import Replications, seeds_of
 from studies.results import Run
-from studies.run import Progress, simulate
+from studies.run import simulate
 from studies.statistics.directions import better
 from studies.statistics.intervals import FEWEST
 from studies.sweeps.cells import Row, figures, figures_of

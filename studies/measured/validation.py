@@ -23,8 +23,8 @@ from sim.profiles import AnyProfile, load_profile
 from studies.aspects.step_costs import cost_of, priced, profile_cost, profile_of
 from studies.measured.engine import Engine, engine_of
 from studies.measured.loads import Load, Replays, compared
+from studies.progress import Progress
 from studies.reports.limits import NOT_MODELLED
-from studies.run import Progress
 
 
 @dataclass

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from studies.progress import Progress
     from studies.reports.tables import Table
-    from studies.run import Progress
 
 
 def stdout() -> Console:

@@ -30,7 +30,7 @@ from serving.metrics import latencies
 from sim.cost import CostModel
 from sim.operator_cost import OperatorCost
 from sim.operator_profile import OperatorProfile
-from studies.run import Progress
+from studies.progress import Progress
 
 AT_ONCE = 8  # points of one cost model that a process is handed: few enough that an interrupt loses little
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from calibration.silicon.points import Point, find_file, read_points, remeasured
 from calibration.silicon.scope import population_of, why_not
 from scenarios.errors import InputError, unknown
-from studies.run import Progress
+from studies.progress import Progress
 from studies.silicon.replay import Job, Prediction, predict, run_all
 from studies.silicon.report import VARIANTS, SiliconReport
 
