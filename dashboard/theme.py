@@ -20,6 +20,7 @@ CSS = """
 [class*="st-key-cards"] [data-testid="stMetric"] {height: 100%; padding: 0.5rem 0.7rem !important}
 [class*="st-key-cards"] [data-testid="stMetric"] > div {padding: 0 !important}
 [class*="st-key-cards"] [data-testid="stMetricValue"] {font-size: 1.1rem}
+[class*="st-key-cards"] [data-testid="stMetricLabel"] p {font-size: 0.78rem}
 [class*="st-key-cards"] [data-testid="stMetricDelta"] {font-size: 0.8rem}
 @media (max-width: 640px) {
   [class*="st-key-cards"] {grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr))}
