@@ -37,8 +37,8 @@ def said(settings: Settings, scenario: Scenario) -> str | None:
     if upload is None or options is None or options.limit is None or not holds_more(upload.digest, options.limit):
         return None
     return (
-        f"Replayed are the first {options.limit:,} requests of {upload}, which holds more. To take more, write `{LIMIT}=N` under “Anything "
-        f"else”: up to {MOST_REQUESTS:,} on a page, and about as many times as long."
+        f"Replayed are the first {options.limit:,} requests of {upload}, which holds more. To take more, raise “First requests only” "
+        f"(`{LIMIT}`): up to {MOST_REQUESTS:,} on a page; twice as many take twice as long."
     )
 
 
