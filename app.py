@@ -1,9 +1,15 @@
-"""The dashboard: `servetwin app`. Navigation only; pages live in `dashboard.pages`."""
+"""The dashboard: `servetwin app`. Navigation only; a page is `dashboard/NAME/page.py`."""
 
 import streamlit as st
 
 from dashboard import theme
-from dashboard.pages import calibrate, capacity, compare, explore, glossary, studies, validate
+from dashboard.calibrate import page as calibrate
+from dashboard.capacity import page as capacity
+from dashboard.compare import page as compare
+from dashboard.explore import page as explore
+from dashboard.glossary import page as glossary
+from dashboard.studies import page as studies
+from dashboard.validate import page as validate
 from scenarios import InputError
 
 PAGES = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import threading
 from importlib import util
@@ -18,6 +19,9 @@ OPTIONS = (
 """Nothing leaves this machine, nothing of the server's own development is on offer."""
 
 
+PAGES = ("explore", "compare", "capacity", "calibrate", "validate", "studies", "glossary")
+
+
 def main(port: str, *more: str) -> None:
     from streamlit.web import cli
 
@@ -32,9 +36,10 @@ def main(port: str, *more: str) -> None:
 def _warm() -> None:
     """Loads the pages and starts processes while nobody waits for them yet."""
     from dashboard import parts
-    from dashboard.pages import calibrate, capacity, compare, explore, glossary, studies, validate  # noqa: F401
 
     parts.jobs()
+    for name in PAGES:
+        importlib.import_module(f"dashboard.{name}.page")
 
 
 if __name__ == "__main__":

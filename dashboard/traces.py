@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import IO
 
 from dashboard import uploads
+from dashboard.explore.work import MOST_REQUESTS
 from dashboard.settings import Settings
-from dashboard.work import MOST_REQUESTS
 from scenarios import InputError, Scenario
 
 FIRST = 20_000

@@ -43,7 +43,7 @@ def main() -> None:
     from studies import workers
 
     threading.Thread(target=workers.end_with, args=(os.getppid(),), daemon=True).start()
-    import dashboard.work  # noqa: F401 - imported now, so that the first piece of work does not wait for it
+    import dashboard.explore.work  # noqa: F401 - imported now, so that the first piece of work does not wait for it
 
     tell = Tell(out)
     tell.send("ready", None)

@@ -38,4 +38,4 @@ def opened(workspace) -> Callable[..., Any]:
 def _one_page(page: str) -> None:
     from importlib import import_module
 
-    import_module(f"dashboard.pages.{page}").page()
+    import_module(f"dashboard.{page}.page").page()

@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 import streamlit as st
 
-from dashboard import calibrate_work, import_files, parts, profile_measuring, profile_shelf, uploads
+from dashboard import parts, uploads
+from dashboard.calibrate import import_files
+from dashboard.calibrate import measuring as profile_measuring
+from dashboard.calibrate import shelf as profile_shelf
+from dashboard.calibrate import work as calibrate_work
 from dashboard.settings import Settings
 from scenarios import InputError
 from sim.profiles import load_profile, shipped_bytes

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import scenarios
-from dashboard import capacity_query
-from dashboard.capacity_query import read
+from dashboard.capacity import query as capacity_query
+from dashboard.capacity.query import read
 from dashboard.settings import Settings
 from scenarios import InputError
 from studies.capacity import objectives

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 import scenarios
-from dashboard.cards import cards, changed
+from dashboard.explore.cards import cards, changed
 from studies.aspects.kv_use import kv_use
 from studies.run import simulate
 

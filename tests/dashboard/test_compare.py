@@ -8,8 +8,11 @@ import shlex
 import pytest
 
 import scenarios
-from dashboard import compare_work, comparison_table, parts, work
-from dashboard.compare_work import Compared
+from dashboard import parts
+from dashboard.compare import table as comparison_table
+from dashboard.compare import work as compare_work
+from dashboard.compare.work import Compared
+from dashboard.explore import work
 from dashboard.jobs import Job
 from studies import comparison
 from studies.comparison.runs import rounds
@@ -201,7 +204,7 @@ def test_the_command_line_is_there_to_copy(opened):
 
 
 def test_a_long_comparison_waits_for_a_word(opened, monkeypatch):
-    monkeypatch.setattr("dashboard.pages.compare.PATIENCE", 0.0)
+    monkeypatch.setattr("dashboard.compare.page.PATIENCE", 0.0)
     page = opened("compare", v1="a", v2="b: replicas=2", **FEW)
     assert "2 runs will take about" in told(page)
     page.button(key="compare:run").click().run()

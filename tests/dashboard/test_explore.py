@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 import scenarios
-from dashboard import downloads, run_views
+from dashboard.explore import downloads
+from dashboard.explore import views as run_views
 from dashboard.settings import Settings
 from serving.batching import BATCHINGS
 from serving.policies import ORDERS

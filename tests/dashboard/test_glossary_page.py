@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import re
 
-from dashboard.pages.glossary import literal
+from dashboard.glossary.page import literal
 from studies import glossary
 
 

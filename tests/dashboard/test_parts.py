@@ -13,7 +13,8 @@ def _page() -> None:
     import streamlit as st
 
     import scenarios
-    from dashboard import parts, work
+    from dashboard import parts
+    from dashboard.explore import work
 
     key = st.session_state.get("asked", "k")
     scenario = scenarios.load("demo", overrides=["workload.requests=5"])

@@ -15,10 +15,11 @@ import yaml
 
 import scenarios
 import studies
-from dashboard import cell_settings, kept, sweep_form, sweep_work
 from dashboard.knobs import of as knobs_of
 from dashboard.settings import Settings
-from dashboard.sweep_figures import DOTS, HEAT, LINES, NONE, PARALLEL, Shape
+from dashboard.studies import cell_settings, kept, sweep_form
+from dashboard.studies import work as sweep_work
+from dashboard.studies.sweep_figures import DOTS, HEAT, LINES, NONE, PARALLEL, Shape
 from scenarios import InputError
 from studies.sweeps import run
 from studies.sweeps.results import load_sweep

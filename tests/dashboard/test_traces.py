@@ -7,7 +7,8 @@ import os
 
 import pytest
 
-from dashboard import traces, uploads, work
+from dashboard import traces, uploads
+from dashboard.explore import work
 from dashboard.settings import Settings
 from scenarios import InputError
 

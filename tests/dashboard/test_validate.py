@@ -6,7 +6,11 @@ import json
 
 import pytest
 
-from dashboard import parts, validate_work, validation_live, validation_shelf, validation_view
+from dashboard import parts
+from dashboard.validate import live as validation_live
+from dashboard.validate import shelf as validation_shelf
+from dashboard.validate import view as validation_view
+from dashboard.validate import work as validate_work
 from studies.reports import html
 from studies.validations import shipped
 from tests.dashboard.test_calibrate import begin, said, titles

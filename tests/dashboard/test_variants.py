@@ -7,9 +7,9 @@ import shlex
 import pytest
 
 import scenarios
-from dashboard import variants
+from dashboard.compare import variants
+from dashboard.compare.variants import Variant, checked
 from dashboard.settings import Settings
-from dashboard.variants import Variant, checked
 from studies.comparison import policies
 
 SET = Settings("demo", {"replicas": "2", "engine.max_num_seqs": "64"})

@@ -8,12 +8,14 @@ from typing import Any
 
 import streamlit as st
 
-from dashboard import knobs, page_query, parts, sweep_form, sweep_work, workspace
+from dashboard import knobs, page_query, parts, workspace
 from dashboard.jobs import Job
 from dashboard.knobs import Choice, Knob
 from dashboard.settings import Settings
-from dashboard.sweep_form import MOST_SEEDS, NONE_VARIED, Begun
-from dashboard.sweep_view import PAGE, choose
+from dashboard.studies import sweep_form
+from dashboard.studies import work as sweep_work
+from dashboard.studies.sweep_form import MOST_SEEDS, NONE_VARIED, Begun
+from dashboard.studies.sweep_view import PAGE, choose
 from scenarios import InputError, Scenario
 from studies.reports import tables
 from studies.sweeps import figures

@@ -6,7 +6,8 @@ from typing import Any
 
 import streamlit as st
 
-from dashboard import parts, work
+from dashboard import parts
+from dashboard.explore import work
 from studies.figures import gantt
 from studies.results import Run
 

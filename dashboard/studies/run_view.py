@@ -6,8 +6,9 @@ from pathlib import Path
 
 import streamlit as st
 
-from dashboard import cell_settings, parts
-from dashboard.sweep_view import opened
+from dashboard import parts
+from dashboard.studies import cell_settings
+from dashboard.studies.sweep_view import opened
 from studies.reports import report, run_tables
 from studies.results import Run
 

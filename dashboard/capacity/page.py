@@ -6,11 +6,14 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from dashboard import capacity_controls as controls
-from dashboard import capacity_query, capacity_view, capacity_work, page_query, panel
-from dashboard.capacity_query import OVER, OWN, Question
-from dashboard.capacity_steps import step
-from dashboard.capacity_view import plain
+from dashboard import page_query, panel
+from dashboard.capacity import controls
+from dashboard.capacity import query as capacity_query
+from dashboard.capacity import view as capacity_view
+from dashboard.capacity import work as capacity_work
+from dashboard.capacity.query import OVER, OWN, Question
+from dashboard.capacity.steps import step
+from dashboard.capacity.view import plain
 from dashboard.settings import Settings
 from scenarios import InputError
 

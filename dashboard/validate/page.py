@@ -6,9 +6,12 @@ from collections.abc import Mapping
 
 import streamlit as st
 
-from dashboard import address, choices, page_query, validation_live, validation_shelf, validation_view, workspace
-from dashboard.profile_view import plain
-from dashboard.validation_live import PAGE
+from dashboard import address, choices, page_query, workspace
+from dashboard.calibrate.view import plain
+from dashboard.validate import live as validation_live
+from dashboard.validate import shelf as validation_shelf
+from dashboard.validate import view as validation_view
+from dashboard.validate.live import PAGE
 from scenarios import InputError
 
 PART, VALIDATION = "part", "validation"

@@ -7,10 +7,11 @@ from typing import Any
 
 import streamlit as st
 
-from dashboard import address, knobs, page_query, variants
+from dashboard import address, knobs, page_query
+from dashboard.compare import variants
+from dashboard.compare.variants import MOST, Variant
 from dashboard.knobs import Choice, Knob, Scale, Switch
 from dashboard.settings import Settings
-from dashboard.variants import MOST, Variant
 from scenarios import InputError, Scenario
 
 PAGE = "compare"

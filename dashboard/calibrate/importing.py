@@ -8,9 +8,13 @@ from typing import Any
 
 import streamlit as st
 
-from dashboard import calibrate_work, import_files, profile_measuring, profile_shelf, uploads
+from dashboard import uploads
+from dashboard.calibrate import import_files
+from dashboard.calibrate import measuring as profile_measuring
+from dashboard.calibrate import shelf as profile_shelf
+from dashboard.calibrate import work as calibrate_work
+from dashboard.calibrate.measuring import PAGE
 from dashboard.choices import select
-from dashboard.profile_measuring import PAGE
 from scenarios import InputError
 from scenarios.hardware import CATALOG as DEVICES
 from scenarios.models import CATALOG as MODELS

@@ -7,8 +7,9 @@ from typing import Any
 
 import streamlit as st
 
-from dashboard import capacity_work, parts
-from dashboard.capacity_query import Question
+from dashboard import parts
+from dashboard.capacity import work as capacity_work
+from dashboard.capacity.query import Question
 
 _BEGUN = "capacity.begun"
 

@@ -7,9 +7,13 @@ from typing import Any
 
 import streamlit as st
 
-from dashboard import compare_results, compare_work, page_query, panel, parts, variant_rows, variants
-from dashboard.compare_work import Compared
-from dashboard.variant_rows import PAGE
+from dashboard import page_query, panel, parts
+from dashboard.compare import results as compare_results
+from dashboard.compare import rows as variant_rows
+from dashboard.compare import variants
+from dashboard.compare import work as compare_work
+from dashboard.compare.rows import PAGE
+from dashboard.compare.work import Compared
 from studies.comparison.result import ROWS
 from studies.comparison.runs import PERCENTILES
 from studies.reports import tables

@@ -9,13 +9,16 @@ from typing import Literal
 
 import streamlit as st
 
-from dashboard import address, parts, validate_work, validation_shelf, validation_view, workspace
+from dashboard import address, parts, workspace
+from dashboard.calibrate.measuring import GRIDS, INSTALL, duration
+from dashboard.calibrate.view import plain
 from dashboard.choices import change, select
 from dashboard.jobs import Job
-from dashboard.profile_measuring import GRIDS, INSTALL, duration
-from dashboard.profile_view import plain
 from dashboard.settings import DEFAULT, Settings
-from dashboard.validate_work import Done
+from dashboard.validate import shelf as validation_shelf
+from dashboard.validate import view as validation_view
+from dashboard.validate import work as validate_work
+from dashboard.validate.work import Done
 from scenarios import InputError, Scenario
 
 PAGE = "validate"

@@ -15,7 +15,7 @@ from studies.capacity.space import space
 from studies.capacity.told import Told
 
 if TYPE_CHECKING:
-    from dashboard.capacity_query import Question
+    from dashboard.capacity.query import Question
     from dashboard.worker import Tell
 
 

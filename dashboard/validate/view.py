@@ -7,7 +7,7 @@ from pathlib import Path
 import streamlit as st
 
 from dashboard import parts
-from dashboard.profile_view import plain
+from dashboard.calibrate.view import plain
 from studies.figures import LATENCY_AXES, Figure
 from studies.reports import html, tables
 from studies.results import file_name

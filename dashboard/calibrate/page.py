@@ -6,9 +6,13 @@ from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
-from dashboard import address, choices, page_query, profile_import, profile_measuring, profile_shelf, profile_view
-from dashboard.profile_measuring import PAGE
-from dashboard.profile_shelf import Entry
+from dashboard import address, choices, page_query
+from dashboard.calibrate import importing as profile_import
+from dashboard.calibrate import measuring as profile_measuring
+from dashboard.calibrate import shelf as profile_shelf
+from dashboard.calibrate import view as profile_view
+from dashboard.calibrate.measuring import PAGE
+from dashboard.calibrate.shelf import Entry
 from scenarios import InputError
 from studies.reports.tables import number, percent
 

@@ -6,8 +6,12 @@ from typing import Any
 
 import streamlit as st
 
-from dashboard import baseline, cards, differences, panel, parts, question_card, requests_view, run_views, work
+from dashboard import panel, parts
+from dashboard.explore import baseline, cards, differences, question_card, work
+from dashboard.explore import requests as requests_view
+from dashboard.explore import views as run_views
 from dashboard.jobs import Job
+from dashboard.settings import Settings
 from studies.reports import run_tables
 from studies.results import Run
 
@@ -65,7 +69,7 @@ def _follow_up(job: Job) -> None:
     st.warning(f"The baseline has no result: {job.error or job.state}")
 
 
-def _against(held: baseline.Baseline | None, settings: panel.Settings) -> None:
+def _against(held: baseline.Baseline | None, settings: Settings) -> None:
     """What the figures are compared with, and the buttons that decide it."""
     with st.container(horizontal=True, vertical_alignment="center", key="against"):
         if held is None:
@@ -84,7 +88,7 @@ def _against(held: baseline.Baseline | None, settings: panel.Settings) -> None:
         baseline.buttons(settings)
 
 
-def show(settings: panel.Settings, run: Run, complete: bool, compared: Run | None) -> None:
+def show(settings: Settings, run: Run, complete: bool, compared: Run | None) -> None:
     """The sentence that names the bottleneck, cards, figures and tables of one run."""
     if not complete:
         st.warning("The beginning of the run; the whole of it is being simulated.")

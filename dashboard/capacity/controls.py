@@ -6,9 +6,9 @@ from typing import Any
 
 import streamlit as st
 
-from dashboard import capacity_query as queries
 from dashboard import page_query
-from dashboard.capacity_query import (
+from dashboard.capacity import query as queries
+from dashboard.capacity.query import (
     CONFIDENCE,
     DEVICES,
     LENGTH,

@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping
 
 import streamlit as st
 
-from dashboard import cell_settings, opening, page_query, parts
-from dashboard.sweep_figures import HEAT, LINES, NONE, PARALLEL, VIEWS, Shape
+from dashboard import opening, page_query, parts
+from dashboard.settings import Settings
+from dashboard.studies import cell_settings
+from dashboard.studies.sweep_figures import HEAT, LINES, NONE, PARALLEL, VIEWS, Shape
 from scenarios import InputError
 from studies import expectations, questions
 from studies.reports import tables
@@ -94,7 +96,7 @@ def _asked(sweep: Sweep) -> None:
 
 def parts_of_text(text: str) -> str:
     """A text as it is, on Markdown."""
-    from dashboard.pages.glossary import literal
+    from dashboard.glossary.page import literal
 
     return literal(text)
 
@@ -247,7 +249,7 @@ def _open(sweep: Sweep, outcome: Outcome) -> None:
     opened(lambda: cell_settings.of_point(sweep, outcome.point, seed))
 
 
-def opened(settings: Callable[[], cell_settings.Settings]) -> None:
+def opened(settings: Callable[[], Settings]) -> None:
     """Opens Explore with settings, or says why there are none."""
     try:
         found = settings()

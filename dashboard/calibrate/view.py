@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import streamlit as st
 
-from dashboard import calibrate_work, opening, parts, uploads
-from dashboard.calibrate_work import Held
-from dashboard.profile_shelf import Entry
+from dashboard import opening, parts, uploads
+from dashboard.calibrate import work as calibrate_work
+from dashboard.calibrate.shelf import Entry
+from dashboard.calibrate.work import Held
 from dashboard.settings import Settings, as_text
 from scenarios import InputError, Scenario
 from sim.operator_profile import OperatorProfile

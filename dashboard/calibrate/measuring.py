@@ -11,7 +11,9 @@ from typing import Literal
 
 import streamlit as st
 
-from dashboard import calibrate_work, parts, profile_shelf, workspace
+from dashboard import parts, workspace
+from dashboard.calibrate import shelf as profile_shelf
+from dashboard.calibrate import work as calibrate_work
 from dashboard.choices import change, select
 from dashboard.jobs import Job
 from scenarios import InputError

@@ -7,7 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import streamlit as st
 
-from dashboard import downloads, parts, requests_view
+from dashboard import parts
+from dashboard.explore import downloads
+from dashboard.explore import requests as requests_view
 from dashboard.settings import Settings
 from studies import figures
 from studies.reports import run_tables

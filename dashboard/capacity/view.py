@@ -8,7 +8,7 @@ from typing import Any
 import streamlit as st
 
 from dashboard import parts
-from dashboard.capacity_work import Chosen
+from dashboard.capacity.work import Chosen
 from studies.capacity import (
     cheapest_figure,
     cheapest_report,

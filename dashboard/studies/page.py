@@ -7,20 +7,11 @@ from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
-from dashboard import (
-    address,
-    kept,
-    page_query,
-    parts,
-    run_view,
-    sweep_form,
-    sweep_start,
-    sweep_view,
-    sweep_work,
-    workspace,
-)
-from dashboard.kept import Kept
-from dashboard.sweep_view import FOLDER, PAGE
+from dashboard import address, page_query, parts, workspace
+from dashboard.studies import kept, run_view, sweep_form, sweep_start, sweep_view
+from dashboard.studies import work as sweep_work
+from dashboard.studies.kept import Kept
+from dashboard.studies.sweep_view import FOLDER, PAGE
 from scenarios import InputError
 from studies.reports.tables import DASH
 

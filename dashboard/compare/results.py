@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import streamlit as st
 
-from dashboard import comparison_table, parts, theme
-from dashboard.compare_work import Compared
+from dashboard import parts, theme
+from dashboard.compare import table as comparison_table
+from dashboard.compare.work import Compared
 from studies import figures
 from studies.comparison import Comparison, decision, files
 from studies.comparison import figures as drawings

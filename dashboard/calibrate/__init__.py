@@ -1,0 +1,1 @@
+"""Calibrate: cost profiles, measured, imported, and held against a scenario."""

@@ -1,0 +1,1 @@
+"""Capacity: what a deployment carries, and what carries a load."""

@@ -1,0 +1,1 @@
+"""Compare: variants of a scenario side by side."""

@@ -1,0 +1,1 @@
+"""Explore: a scenario, its knobs, and what comes of them."""

@@ -1,0 +1,1 @@
+"""Glossary: what the words and figures mean."""

@@ -1,1 +1,0 @@
-"""The pages, a file each: `page()` draws it."""

@@ -1,0 +1,1 @@
+"""Studies: sweeps and runs that the workspace holds."""

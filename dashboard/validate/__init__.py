@@ -1,0 +1,1 @@
+"""Validate: predictions against measurements."""
