@@ -17,7 +17,7 @@ from studies.figures import Figure
 from studies.reports.tables import Table
 from studies.results import file_name
 
-PLOT = {"displaylogo": False, "displayModeBar": False, "responsive": True}
+PLOT = {"displaylogo": False, "displayModeBar": False}
 BEAT = 0.1
 """Seconds between two looks at work that is going on."""
 QUICK = 0.4

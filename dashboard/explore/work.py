@@ -28,7 +28,7 @@ class Explained:
 
 MOST_REQUESTS = 300_000
 """Of one simulation on a page: more take minutes and gigabytes."""
-LONG = 5_000
+LONG = 20_000
 """Requests from which on the beginning of a run is shown before the whole."""
 BEGINNING = 0.05
 """Part of such a run that is its beginning."""
