@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from dashboard.knobs.controls import Choice, Control, Knob, Number, Scale, Switch, given, strategies
@@ -72,11 +72,16 @@ def _replicas(path: str, count: int, suffix: str) -> Knob:
 
 def _engine(prefix: str, view: Scenario, suffix: str) -> Iterator[Knob]:
     """The engine section at `prefix`."""
-    engine, config = view.engine, view.engine_config()
 
     def knob(field: str, group: str, label: str, help: str, control: Control, value: Any) -> Knob:
         return Knob(f"{prefix}engine.{field}", group, f"{label}{suffix}", help, control, value)
 
+    for part in (_precision, _devices, _steps, _memory, _speed, _strategies):
+        yield from part(knob, view)
+
+
+def _precision(knob: Callable[..., Knob], view: Scenario) -> Iterator[Knob]:
+    engine = view.engine
     yield knob(
         "dtype", "Model", "Weights",
         "Fewer bytes a weight: decode is faster and more KV fits; answers may be worse, which the quality table of a profile tells where "
@@ -88,6 +93,10 @@ def _engine(prefix: str, view: Scenario, suffix: str) -> Iterator[Knob]:
         "Half the bytes hold twice the tokens: more requests run at once before preemption.",
         Choice({"auto": "as activations", "bfloat16": "bfloat16", "fp8": "fp8", "int8": "int8"}), engine.kv_cache_dtype,
     )  # fmt: skip
+
+
+def _devices(knob: Callable[..., Knob], view: Scenario) -> Iterator[Knob]:
+    engine = view.engine
     yield knob(
         "tensor_parallel_size", "Hardware", "Devices a replica",
         "Tensor parallel: lower latency and more KV a replica, paid in communication every layer. Two replicas often carry more than one "
@@ -99,6 +108,11 @@ def _engine(prefix: str, view: Scenario, suffix: str) -> Iterator[Knob]:
         "What weights leave of it is KV memory; too high and activations or other processes run out.",
         Scale((0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.92, 0.95, 0.98)), engine.utilization_on(view.hardware),
     )  # fmt: skip
+
+
+def _steps(knob: Callable[..., Knob], view: Scenario) -> Iterator[Knob]:
+    """What an engine puts into a step."""
+    engine, config = view.engine, view.engine_config()
     yield knob(
         "preset", "Engine", "Engine", "Whose defaults fill in what is not stated, batching and admission among it.",
         Choice({name: name for name in PRESETS}), engine.preset,
@@ -118,6 +132,11 @@ def _engine(prefix: str, view: Scenario, suffix: str) -> Iterator[Knob]:
         "Caps what one long prompt takes of a step, so that short ones run beside it; it finishes later itself. 0: no cap.",
         Scale((0, 256, 512, 1024, 2048, 4096, 8192)), engine.long_prefill_token_threshold,
     )  # fmt: skip
+
+
+def _memory(knob: Callable[..., Knob], view: Scenario) -> Iterator[Knob]:
+    """Of KV: what is kept, how much there is, and how it is given out."""
+    engine, config = view.engine, view.engine_config()
     yield knob(
         "enable_prefix_caching", "Engine", "Prefix cache",
         "Keeps KV of earlier prompts: shared beginnings are not computed again.",
@@ -148,6 +167,10 @@ def _engine(prefix: str, view: Scenario, suffix: str) -> Iterator[Knob]:
         "In blocks as tokens come, or as engines did before PagedAttention: in one piece for the longest answer, which wastes most of it.",
         Choice({"paged": "in blocks (paged)", "contiguous": "in one piece (contiguous)"}), engine.kv_allocation,
     )  # fmt: skip
+
+
+def _speed(knob: Callable[..., Knob], view: Scenario) -> Iterator[Knob]:
+    engine = view.engine
     yield knob(
         "async_scheduling", "Engine", "Asynchronous scheduling",
         "The next step is decided while this one runs: less idle time between steps.",
@@ -162,6 +185,10 @@ def _engine(prefix: str, view: Scenario, suffix: str) -> Iterator[Knob]:
             "{method: draft, k: 4, acceptance: 0.7, draft_cost: 0.1}": "draft model, 4 drafts, 70 % stand, a tenth of a step each",
         }),
     )  # fmt: skip
+
+
+def _strategies(knob: Callable[..., Knob], view: Scenario) -> Iterator[Knob]:
+    engine = view.engine
     yield knob(
         "batching", "Policies", "Batching", "Whether prompts and answers share steps.",
         strategies(BATCHINGS, {
