@@ -205,8 +205,10 @@ def as_text(value: Any) -> str:
     import yaml
 
     if isinstance(value, str):
-        text = value
-        if documents.parse(text, "value") == value and "\n" not in text:
-            return text
+        try:
+            if "\n" not in value and documents.parse(value, "value") == value:
+                return value
+        except InputError:
+            pass  # `[draft` is text in quotes only
     dumped: str = yaml.safe_dump(value, default_flow_style=True, width=1_000_000, sort_keys=False, allow_unicode=True)
     return dumped.removesuffix("\n").removesuffix("\n...")

@@ -9,9 +9,9 @@ from typing import Any
 
 import yaml
 
-from dashboard import workspace
+from dashboard import uploads, workspace
 from dashboard.knobs import Choice, Knob, Number, Scale, Switch
-from dashboard.settings import UPLOADED, Settings
+from dashboard.settings import QUESTIONED, UPLOADED, Settings
 from scenarios import InputError, documents
 from studies.reports import files
 from studies.results import file_name
@@ -99,12 +99,15 @@ def planned(settings: Settings, axes: Mapping[str, Sequence[Any]], seeds: int) -
         InputError: it is wrong, none of its cells can be run, or they are too many for a page.
     """
     fields: dict[str, Any] = {"axes": {"grid": dict(axes)}, "seeds": seeds}
-    if settings.base.startswith(UPLOADED) or settings.trace is not None:
-        fields["scenario"] = yaml.safe_load(settings.scenario().to_yaml())
+    whole = settings.scenario().to_yaml()
+    named = settings.trace is not None or str(uploads.folder()) in whole
+    if named or settings.base.startswith((UPLOADED, QUESTIONED)):
+        fields["scenario"] = yaml.safe_load(whole)
     else:
         fields["base"] = settings.base
         fields["set"] = [f"{override.path}={settings.changes[override.path]}" for override in settings.overrides()]
-    asked = studies_of.from_mapping(fields, "this study")
+    # Values come from a page: a file that they name is looked for among the uploads, as one of the scenario is.
+    asked = studies_of.from_mapping(fields, "this study", within=uploads.folder())
     if asked.cell_count > MOST_CELLS:
         raise InputError(
             f"{asked.cell_count:,} cells, but a page starts at most {MOST_CELLS}: fewer values or seeds, or `servetwin sweep` on a terminal"

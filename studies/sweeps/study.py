@@ -82,6 +82,7 @@ class Study(Section):
 
     _source: str = PrivateAttr("study")
     _folder: Path | None = PrivateAttr(None)
+    _within: Path | None = PrivateAttr(None)
 
     @model_validator(mode="before")
     @classmethod
@@ -206,11 +207,15 @@ class Study(Section):
         if self.base is None:
             text = yaml.safe_dump(_plain(self.scenario), sort_keys=False)
             source = f"{self.source}: scenario"
-            return scenarios.loads(text, source=source, base=self._folder, overrides=given, seed=seed)
+            return scenarios.loads(
+                text, source=source, base=self._folder, overrides=given, seed=seed, within=self._within
+            )
         beside = self._folder / self.base if self._folder is not None else None
         file = beside if beside is not None and beside.is_file() else self.base
         try:
-            return scenarios.load(file if isinstance(file, Path) else str(file), overrides=given, seed=seed)
+            return scenarios.load(
+                file if isinstance(file, Path) else str(file), overrides=given, seed=seed, within=self._within
+            )
         except InputError as error:
             mine = str(error).startswith(f"{self.source}: ")
             raise InputError(str(error) if mine else f"{self.source}: base: {error}") from None
@@ -284,9 +289,16 @@ def parse(text: str, source: str = "study", folder: Path | None = None) -> Study
 
 
 def from_mapping(
-    data: Mapping[str, Any], source: str = "study", folder: Path | None = None, *, check: bool = True
+    data: Mapping[str, Any],
+    source: str = "study",
+    folder: Path | None = None,
+    *,
+    check: bool = True,
+    within: Path | None = None,
 ) -> Study:
     """The study whose fields are these. folder: where its files are looked for. check: that the scenario it is based on is right.
+
+    within: a folder that all files that its scenarios name must lie in: for fields that come from a stranger, see `scenarios.loads`.
 
     Raises:
         InputError: names the first field that is wrong, and what is allowed.
@@ -302,7 +314,7 @@ def from_mapping(
         path, problem = one_message(error, _in_full(data))
         path = _as_written(path, data.get("axes"))
         raise InputError(f"{source}: {path}: {problem}" if path else f"{source}: {problem}") from None
-    study._source, study._folder = source, folder
+    study._source, study._folder, study._within = source, folder, within
     if check:
         study.base_scenario()
     return study

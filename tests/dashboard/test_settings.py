@@ -126,7 +126,22 @@ def test_a_scenario_of_a_newer_version_is_refused_in_words():
 
 
 @pytest.mark.parametrize(
-    "value", [True, 64, 0.5, "fp8", "null", "1", "a: b", None, [1, 2], {"process": "poisson", "rate": 2}]
+    "value",
+    [
+        True,
+        64,
+        0.5,
+        "fp8",
+        "null",
+        "1",
+        "a: b",
+        "[draft",
+        "!!int 3",
+        "a: b: c",
+        None,
+        [1, 2],
+        {"process": "poisson", "rate": 2},
+    ],
 )
 def test_a_value_as_text_is_read_as_itself(value):
     from scenarios import documents

@@ -402,6 +402,30 @@ def test_a_study_of_too_many_cells_is_left_to_the_terminal():
         sweep_form.planned(Settings(), {"workload.arrivals.rate": list(range(1, 50))}, 10)
 
 
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("workload.input", {"distribution": "empirical", "file": "{}"}),
+        ("workload.trace", {"path": "{}"}),
+        ("cost", {"profile": "{}"}),
+        ("model", "{}"),
+    ],
+)
+def test_no_value_of_a_study_reads_a_file_outside_the_workspace(workspace, tmp_path_factory, path, value):
+    file = tmp_path_factory.mktemp("elsewhere") / "kept.csv"
+    file.write_text("secret,b\n1,2\n")
+    named = str(file) if isinstance(value, str) else {k: v.format(file) for k, v in value.items()}
+    with pytest.raises(InputError, match="outside the workspace") as error:
+        sweep_form.planned(Settings(), {path: [named]}, 1)
+    assert "secret" not in str(error.value)
+
+
+def test_a_study_can_be_made_of_a_question(workspace):
+    settings = Settings("question:batch_jobs_beside_interactive", {"slo.ttft": "2s"})
+    planned = sweep_form.planned(settings, {"replicas": [1, 2]}, 1)
+    assert planned.study.base_scenario().hash() == settings.scenario().hash()
+
+
 def test_a_started_study_is_a_file_that_the_terminal_goes_on_with(workspace, monkeypatch):
     settings = Settings("demo", {"workload.requests": "20"})
     planned = sweep_form.planned(settings, {"replicas": [1, 2]}, 1)
