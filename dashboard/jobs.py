@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
@@ -88,7 +89,7 @@ class Jobs:
                 self._queue.append(job)
             self._jobs.move_to_end(key)
             job.wanted_by.add(who)
-            for other in self._jobs.values():
+            for other in list(self._jobs.values()):
                 if other is not job and who in other.wanted_by:
                     self._leave(other, who)
             self._next()
@@ -119,7 +120,10 @@ class Jobs:
 
     def _leave(self, job: Job, who: Hashable) -> None:
         job.wanted_by.discard(who)
-        if not job.wanted_by and not job.ended:
+        if not job.wanted_by and job.state == "refused":  # for want of a file, say, that may come
+            if self._jobs.get(job.key) is job:
+                del self._jobs[job.key]
+        elif not job.wanted_by and not job.ended:
             timer = threading.Timer(GRACE, self._give_up, (job,))
             timer.daemon = True
             timer.start()
@@ -146,6 +150,7 @@ class Jobs:
             job.state = "running"
             self._busy[worker.number] = (worker, job)
             worker.give(job.function, job.arguments)
+            job.arguments = ()  # a result may be among them, which would be kept as long as this one
         if not self._closed and not self._idle and len(self._busy) < self._most:
             self._idle.append(_Worker(self._heard, self._died))  # for the next change
 
@@ -172,14 +177,16 @@ class Jobs:
             with job.changed:
                 job.changed.notify_all()
 
-    def _died(self, worker: _Worker) -> None:
+    def _died(self, worker: _Worker, defect: str) -> None:
+        """defect: why no answer came of it, of a process that was not killed."""
         with self._lock:
             if worker in self._idle:
                 self._idle.remove(worker)
             if worker.number in self._busy:
                 _, job = self._busy.pop(worker.number)
-                job.error = "its process was killed; was there too little memory? Ask for fewer requests"
-                self._end(job, "refused")
+                job.error = defect or "its process was killed; was there too little memory? Ask for fewer requests"
+                self._end(job, "failed" if defect else "refused")
+                self._jobs.pop(job.key, None)  # memory may be there when it is asked again
                 self._next()
 
     def _end(self, job: Job, state: str) -> None:
@@ -215,9 +222,10 @@ class _Worker:
 
     _numbers = iter(range(1 << 62))
 
-    def __init__(self, heard: Callable[[_Worker, str, Any, int], None], died: Callable[[_Worker], None]) -> None:
+    def __init__(self, heard: Callable[[_Worker, str, Any, int], None], died: Callable[[_Worker, str], None]) -> None:
         self.number = next(self._numbers)
         self._heard, self._died = heard, died
+        self._defect = ""
         environment = os.environ | dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
         # A process that is ended leaves semaphores, which are cleaned up; nobody need be told.
@@ -233,10 +241,19 @@ class _Worker:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def give(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        """Hands work over without waiting: a process that starts takes nothing yet, and a run is larger than a pipe."""
+        threading.Thread(target=self._hand_over, args=(function, arguments), daemon=True).start()
+
+    def _hand_over(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it has died, which its listener tells
-            pickle.dump((function, arguments), self._process.stdin, pickle.HIGHEST_PROTOCOL)
+        try:
+            self._process.stdin.write(pickle.dumps((function, arguments), pickle.HIGHEST_PROTOCOL))
             self._process.stdin.flush()
+        except (OSError, ValueError):
+            pass  # it has died, which its listener tells
+        except Exception:
+            self._defect = traceback.format_exc()
+            self.kill()
 
     def kill(self) -> None:
         self._process.kill()
@@ -246,15 +263,19 @@ class _Worker:
         while True:
             try:
                 kind, content = pickle.load(counted)
-            except (EOFError, pickle.UnpicklingError, OSError, ValueError):
+            except (EOFError, pickle.UnpicklingError, OSError):
+                break
+            except Exception:  # an answer that cannot be read, nor what comes behind it
+                self._defect = traceback.format_exc()
                 break
             self._heard(self, kind, content, counted.taken())
+        self.kill()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
-        self._died(self)
+        self._died(self, self._defect)
 
 
 class _Counted:

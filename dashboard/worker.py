@@ -32,7 +32,7 @@ class Tell:
         self.send("partial", found)
 
     def send(self, kind: str, content: Any) -> None:
-        pickle.dump((kind, content), self._out, pickle.HIGHEST_PROTOCOL)
+        self._out.write(pickle.dumps((kind, content), pickle.HIGHEST_PROTOCOL))  # all of it, or nothing
         self._out.flush()
 
 

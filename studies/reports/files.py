@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -66,7 +67,7 @@ def _check_room(path: Path, folder: Path) -> None:
 @contextlib.contextmanager
 def whole(file: Path) -> Iterator[Path]:
     """A name to write under; the file gets its own name when that is done. Where it fails, what was there before stays."""
-    part = file.with_name(f".{file.name}.{os.getpid()}.part")
+    part = file.with_name(f".{file.name}.{os.getpid()}-{threading.get_ident()}.part")
     try:
         yield part
         os.replace(part, file)

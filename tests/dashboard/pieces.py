@@ -50,3 +50,32 @@ def talking(tell: Any) -> str:
 
 def large(tell: Any, megabytes: int) -> bytes:
     return bytes(megabytes << 20)
+
+
+class Unreadable:
+    """Of the kind that is written and cannot be read again."""
+
+    def __reduce__(self) -> Any:
+        return int, ("no number",)
+
+
+def unreadable(tell: Any) -> Any:
+    return bytes(200_000), Unreadable()
+
+
+def unwritable(tell: Any) -> Any:
+    return [bytes(200_000), lambda: None]
+
+
+def endless(tell: Any) -> int:
+    return 1 + endless(tell)
+
+
+def flooding(tell: Any, count: int) -> int:
+    for number in range(count):
+        tell.partial(bytes(1000) + bytes([number % 256]))
+    return count
+
+
+def length(tell: Any, given: bytes) -> int:
+    return len(given)

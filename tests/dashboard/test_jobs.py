@@ -145,3 +145,46 @@ def test_closing_ends_all_processes(tmp_path):
     pid = int((tmp_path / "pid").read_text())
     jobs.close()
     assert until(lambda: gone(pid))
+
+
+@pytest.mark.parametrize("function", [pieces.unreadable, pieces.unwritable, pieces.endless])
+def test_an_answer_that_cannot_be_handed_over_is_a_defect_and_work_goes_on(jobs, function):
+    job = jobs.ask("me", "a", function)
+    assert job.wait(LONG)
+    assert job.state == "failed"
+    assert "Traceback" in job.error
+    again = jobs.ask("me", "b", pieces.double, 1)
+    assert again.wait(LONG)
+    assert again.result == 2
+
+
+def test_a_question_that_cannot_be_handed_over_is_a_defect(jobs):
+    job = jobs.ask("me", "a", pieces.length, lambda: None)
+    assert job.wait(LONG)
+    assert job.state == "failed"
+
+
+def test_what_was_killed_or_refused_is_tried_again(jobs):
+    killed = jobs.ask("me", "a", pieces.dying)
+    assert killed.wait(LONG)
+    assert jobs.ask("me", "a", pieces.double, 2) is not killed
+    refused = jobs.ask("you", "b", pieces.refused)
+    assert refused.wait(LONG)
+    assert jobs.ask("you", "b", pieces.refused) is refused  # while it is looked at
+    jobs.ask("you", "c", pieces.double, 1)
+    assert jobs.ask("you", "b", pieces.refused) is not refused
+
+
+def test_large_questions_are_handed_over_without_waiting_and_not_kept(jobs):
+    job = jobs.ask(
+        "me", "a", pieces.length, bytes(20 << 20)
+    )  # more than the pipe to a process that is just starting takes
+    assert job.wait(LONG)
+    assert job.result == 20 << 20
+    assert job.arguments == ()
+
+
+def test_many_partial_results_leave_the_last_and_then_the_result(jobs):
+    job = jobs.ask("me", "a", pieces.flooding, 3000)
+    assert job.wait(LONG)
+    assert (job.result, job.partials, job.partial) == (3000, 3000, None)
