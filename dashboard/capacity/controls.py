@@ -21,6 +21,7 @@ from dashboard.capacity.query import (
     TARGET,
     Question,
 )
+from dashboard.numbers import whole
 from scenarios import InputError, Scenario
 from scenarios.objectives import Objective
 from studies.capacity import choices
@@ -64,8 +65,7 @@ def limits(page: str, query: Query, scenario: Scenario) -> None:
             args=(page, query, CONFIDENCE, queries.USUAL),
         )
     with right:
-        text = query.get(LENGTH, "")
-        _put("capacity:length", int(text) if text.isdecimal() and queries.SHORTEST <= int(text) <= queries.LONGEST else None)  # fmt: skip
+        _put("capacity:length", whole(query.get(LENGTH, ""), queries.SHORTEST, queries.LONGEST))
         st.number_input(
             "Requests of a run",
             queries.SHORTEST,

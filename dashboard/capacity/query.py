@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from dashboard.numbers import whole
 from dashboard.settings import UPLOADED, Settings, as_text
 from scenarios import InputError, Scenario
 from scenarios.objectives import Objective
@@ -229,9 +230,9 @@ def _share(text: str) -> float:
 
 
 def _length(text: str) -> int | None:
-    if not text.isdecimal() or not SHORTEST <= int(text) <= LONGEST:
+    if (found := whole(text, SHORTEST, LONGEST)) is None:
         raise ValueError(f"a run has {SHORTEST} to {LONGEST:,} requests at first")
-    return int(text)
+    return found
 
 
 def _load(load: Load, text: str) -> float:

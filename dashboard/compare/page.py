@@ -14,6 +14,7 @@ from dashboard.compare import variants
 from dashboard.compare import work as compare_work
 from dashboard.compare.rows import PAGE
 from dashboard.compare.work import Compared
+from dashboard.numbers import whole
 from studies.comparison.result import ROWS
 from studies.comparison.runs import PERCENTILES
 from studies.reports import tables
@@ -68,10 +69,10 @@ def _options(query: dict[str, str]) -> tuple[int, list[str]]:
     """How many seeds, and which figures; what the link asks for and cannot have is told."""
     seeds, metrics = FEWEST, [key.strip() for key in query.get(METRICS, "").split(",") if key.strip()]
     if (text := query.get(SEEDS)) is not None:
-        if text.isdecimal() and 1 <= int(text) <= MOST_SEEDS:
-            seeds = int(text)
+        if (found := whole(text, 1, MOST_SEEDS)) is not None:
+            seeds = found
         else:
-            st.warning(f"seeds={text}: seeds are a whole number from 1 to {MOST_SEEDS}; shown are {seeds}.")
+            st.warning(f"seeds={text[:40]}: seeds are a whole number from 1 to {MOST_SEEDS}; shown are {seeds}.")
     with st.container(horizontal=True, gap="small", key="compare:options"):
         _set("compare:seeds", seeds)
         st.number_input(

@@ -11,6 +11,7 @@ import streamlit as st
 from dashboard import knobs, page_query, parts, workspace
 from dashboard.jobs import Job
 from dashboard.knobs import Choice, Knob
+from dashboard.numbers import whole
 from dashboard.settings import Settings
 from dashboard.studies import sweep_form
 from dashboard.studies import work as sweep_work
@@ -212,13 +213,14 @@ def _take(axes: dict[str, list[Any]], axis: tuple[Knob | None, list[Any]]) -> No
 
 
 def _seeds(query: Mapping[str, str]) -> int:
-    wanted = query.get(SEEDS, "3")
-    if not wanted.isdecimal() or not 1 <= int(wanted) <= MOST_SEEDS:
-        st.warning(f"{SEEDS}={wanted[:40]}: found no whole number from 1 to {MOST_SEEDS}; 3 are taken.")
-        wanted = "3"
+    text = query.get(SEEDS, "3")
+    wanted = whole(text, 1, MOST_SEEDS)
+    if wanted is None:
+        st.warning(f"{SEEDS}={text[:40]}: found no whole number from 1 to {MOST_SEEDS}; 3 are taken.")
+        wanted = 3
     key = f"own:{SEEDS}"
-    if st.session_state.get(key) != int(wanted):
-        st.session_state[key] = int(wanted)
+    if st.session_state.get(key) != wanted:
+        st.session_state[key] = wanted
     return st.number_input(
         "Seeds of each point",
         1,
