@@ -8,6 +8,7 @@ import streamlit as st
 
 from dashboard import parts
 from dashboard.explore import work
+from dashboard.numbers import whole
 from studies.figures import gantt
 from studies.results import Run
 
@@ -46,8 +47,9 @@ def show(run: Run) -> None:
 
 def _choose(run: Run, last: int) -> int | None:
     asked = st.query_params.get(REQUEST)
-    if asked is not None and REQUEST not in st.session_state and not (asked.isdecimal() and int(asked) <= last):
-        st.warning(f"{REQUEST}={asked}: there is no such request; there are 0 to {last:,}.")
+    strange = asked is not None and REQUEST not in st.session_state and whole(asked, 0, last) is None
+    if asked is not None and strange:
+        st.warning(f"{REQUEST}={asked[:40]}: there is no such request; there are 0 to {last:,}.")
     if (st.session_state.get(REQUEST) or 0) > last:
         st.session_state[REQUEST] = None  # of a longer run
     with st.container(horizontal=True, vertical_alignment="bottom", key="which-request"):
@@ -58,7 +60,7 @@ def _choose(run: Run, last: int) -> int | None:
             None,
             1,
             key=REQUEST,
-            bind="query-params",
+            bind=None if strange else "query-params",  # Streamlit fails on one that is infinite
             placeholder="a number",
             help="Requests are numbered from 0 as they are sent. The link keeps the number.",
             width=160,

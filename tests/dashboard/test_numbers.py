@@ -18,6 +18,7 @@ def test_zero_is_a_number_where_it_is_allowed():
 
 @pytest.mark.parametrize(("page", "name"), [("explore", "request"), ("studies", "seeds"), ("compare", "seeds"), ("capacity", "length")])  # fmt: skip
 def test_more_digits_than_python_reads_are_told_of(opened, page, name):
-    at = opened(page, **{name: "9" * 5000, "workload__requests": "5", "view": "Requests"})
+    at = opened(page, **{name: "9" * 5000, "view": "Requests"})
     assert not at.exception
     assert any(f"{name}=9" in each.value for each in at.warning)
+    assert not at.run().exception
