@@ -18,7 +18,7 @@ from scenarios import InputError, Scenario
 OPEN = ("Workload", "Model", "Hardware")
 """Groups that are open from the start."""
 _NOTHING = object()
-_VALID, _STARTED, _SAID = "settings.valid", "start.base", "panel.said"
+_VALID, _STARTED, _SAID, _PUT = "settings.valid", "start.base", "panel.said", "panel.put"
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,9 @@ def _read(settings: Settings) -> Asked:
 
 def _bases(settings: Settings) -> None:
     asked = settings.base.startswith(QUESTIONED)
-    if st.session_state.get(_STARTED) != settings.base:
-        st.session_state[_STARTED] = settings.base
+    here = (st.session_state[address.PAGE], settings.base)
+    if st.session_state.get(_STARTED) != here or "start" not in st.session_state:
+        st.session_state[_STARTED] = here
         st.session_state["start"] = QUESTION if asked else BASE
     start = st.segmented_control(
         "Where to start",
@@ -178,8 +179,14 @@ def _widget(knob: Knob) -> None:
 
 
 def _put(key: str, value: Any) -> None:
-    """The value of a widget, if it has another: what somebody is typing there is left alone otherwise."""
-    if st.session_state.get(key, _NOTHING) != value:
+    """The value of a widget, if it has another: what somebody is typing there is left alone otherwise.
+
+    A widget of another page is another one for Streamlit, with its default, though the state still tells the value of the former.
+    """
+    put: dict[str, str] = st.session_state.setdefault(_PUT, {})
+    page = st.session_state[address.PAGE]
+    if put.get(key) != page or st.session_state.get(key, _NOTHING) != value:
+        put[key] = page
         st.session_state[key] = value
 
 

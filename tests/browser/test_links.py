@@ -55,3 +55,14 @@ def test_two_tabs_with_different_settings_do_not_disturb_each_other(readers):
     other.slider("Requests a second").press("ArrowLeft")
     other.redrawn(beside, TTFT)
     assert one.query() == {"workload.requests": "200", "workload.arrivals.rate": "3"}
+
+
+def test_knobs_show_the_same_on_every_page_that_has_them(reader):
+    reader.open(workload__requests="200", workload__arrivals__rate="3", engine__kv_cache_dtype="fp8")
+    reader.drawn(TTFT)
+    for page in ("Compare", "Capacity", "Explore"):
+        reader.page.get_by_role("link", name=page, exact=True).click()
+        reader.page.get_by_role("heading", name=page, exact=True).wait_for()
+        reader.settled()
+        assert reader.slider("Requests a second").get_attribute("aria-valuetext").startswith("3/s"), page
+        assert reader.page.get_by_role("combobox", name="KV cache").input_value() == "fp8", page
