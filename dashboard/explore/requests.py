@@ -28,6 +28,9 @@ METRICS = {
     "queue": "its time in the queue",
 }
 _FIGURE = "gantt"
+_EXPLAINED = "explained"
+_ROWS = 36
+"""Requests that are drawn: as many as leave a laptop's screen room for the explanation below."""
 
 
 def show(run: Run) -> None:
@@ -35,7 +38,7 @@ def show(run: Run) -> None:
     last = len(run.records.requests["status"]) - 1
     request = _choose(run, last)
     around = request if request is not None and run.records.submitted[request] else gantt.slowest(run.records)
-    found = gantt.requests(run.records, around=around)
+    found = gantt.requests(run.records, most=_ROWS, around=around)
     title = (
         f"Requests around number {around}" if request is not None else f"Requests around the slowest, number {around}"
     )
@@ -68,13 +71,19 @@ def _choose(run: Run, last: int) -> int | None:
         for metric, (label, help) in SLOWEST.items():
             if (number := gantt.slowest(run.records, metric)) is not None:
                 st.button(
-                    label, key=f"slowest:{metric}", on_click=_take, args=(number,), help=f"{help}: request {number}."
+                    label,
+                    key=f"slowest:{metric}",
+                    on_click=_take,
+                    args=(number, metric),
+                    help=f"{help}: request {number}.",
                 )
     return None if request is None else int(request)
 
 
-def _take(number: int) -> None:
+def _take(number: int, metric: str) -> None:
+    """A request, and what it was chosen for is what is explained."""
     st.session_state[REQUEST] = number
+    st.session_state[_EXPLAINED] = metric
 
 
 def _clicked() -> None:
@@ -84,8 +93,9 @@ def _clicked() -> None:
 
 
 def _explain(run: Run, request: int) -> None:
+    st.session_state.setdefault(_EXPLAINED, "ttft")
     metric = st.segmented_control(
-        "Explain", list(METRICS), default="ttft", required=True, format_func=METRICS.__getitem__, key="explained"
+        "Explain", list(METRICS), required=True, format_func=METRICS.__getitem__, key=_EXPLAINED
     )
     job = parts.ask("explain", (run.info["scenario_hash"], request, metric), work.explain, run, request, metric)
     parts.follow(job, _explained, "explaining")

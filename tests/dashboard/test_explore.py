@@ -90,6 +90,13 @@ def test_the_slowest_request_is_explained_and_the_link_names_it(opened):
     assert any(f"Request {number} (" in info.value for info in page.info)
 
 
+def test_what_a_request_was_chosen_for_is_what_is_explained(opened):
+    page = opened(workload__requests="50", view="Requests")
+    page.button(key="slowest:e2el").click().run()
+    assert not page.exception
+    assert page.session_state["explained"] == "e2el"
+
+
 def test_a_link_opens_the_view_and_the_request_that_it_names(opened):
     page = opened(workload__requests="50", view="Requests", request="7")
     assert any("Request 7 (" in info.value for info in page.info)
