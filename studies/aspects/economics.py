@@ -86,6 +86,11 @@ def _spread(usd: Any) -> dict[str, float] | None:
     return {"mean": float(usd.mean())} | {f"p{p}": float(np.percentile(usd, p)) for p in (50, 90)}
 
 
+def _by_thousand(usd: float | None) -> float | None:
+    """Of a thousand: one request costs so little that its figure is hard to read."""
+    return None if usd is None else 1000 * usd
+
+
 def tables_of(run: Run) -> list[Table]:
     """The bill of a run, then who pays it."""
     s, found = run.summary, run.info.get("economics")
@@ -101,10 +106,10 @@ def tables_of(run: Run) -> list[Table]:
         ("marginal, per 1M input tokens", number(s["usd_marginal_per_1m_input_tokens"])),
         ("marginal, per 1M output tokens", number(s["usd_marginal_per_1m_output_tokens"])),
         ("per 1M tokens, idle time included", number(s["usd_per_1m_total_tokens"])),
-        ("per request, idle time included", number(s["usd_per_request"])),
+        ("per 1,000 requests, idle time included", number(_by_thousand(s["usd_per_request"]))),
     ]
     if s["usd_per_good_request"] is not None:
-        rows.append(("per request that met its SLO", number(s["usd_per_good_request"])))
+        rows.append(("per 1,000 requests that met their SLO", number(_by_thousand(s["usd_per_good_request"]))))
     if found.get("session"):
         rows.append(("per session, idle time included", number(s["usd_per_session"])))
     rows.append(("a month of this", number(s["usd_per_month"])))

@@ -36,7 +36,7 @@ def latency_cdf(
     data: list[dict[str, Any]] = []
     behind: list[dict[str, Any]] = []
     told: list[str] = []
-    log, k = False, 0
+    log, k, longest = False, 0, 0.0
     for name, records in runs.items():
         values = latencies(records)[metric] * factor
         held = name == baseline and len(runs) > 1
@@ -44,6 +44,7 @@ def latency_cdf(
             color, dash, k = PALETTE[k % 6], DASHES[k % 6], k + 1
         if not len(values):
             continue
+        longest = max(longest, float(values.max()))
         log |= bool(values.max() > FAR * np.median(values) > 0)
         x, share = cumulative(values)
         line = {"color": GREY, "width": 1.5, "dash": "dash"} if held else {"color": color, "width": 2, "dash": dash}
@@ -77,8 +78,17 @@ def latency_cdf(
     if at is not None:
         where = float(np.log10(at)) if log else at
         figure["layout"]["shapes"] = [upright(at, width=2)]
+        at_the_edge = not log and at < longest / 8  # in the middle of the line it would cover the axis' 100
         figure["layout"]["annotations"] = [
-            {"x": where, "y": 1, "yref": "paper", "yanchor": "bottom", "text": f"SLO {at:g} {unit}", "showarrow": False}
+            {
+                "x": where,
+                "xanchor": "left" if at_the_edge else "center",
+                "y": 1,
+                "yref": "paper",
+                "yanchor": "bottom",
+                "text": f"SLO {at:g} {unit}",
+                "showarrow": False,
+            }
         ]
     return figure
 
