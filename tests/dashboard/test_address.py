@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dashboard import address
+from dashboard import link
 
 apptest = pytest.importorskip("streamlit.testing.v1", reason="streamlit (extra `app`) is not installed")
 
@@ -17,7 +17,7 @@ def _script() -> None:
     st.text(repr(sorted(settings.to_query().items())))
     for line in address.told():
         st.warning(line)
-    st.button("more", on_click=address.changing, args=(lambda s: s.changed("replicas", "3"),))
+    st.button("more", on_click=address.change, args=(settings.changed("replicas", "3"),))
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_a_link_is_followed_when_the_page_opens_and_when_it_changes(script):
 
 
 def test_a_change_is_in_the_link_and_going_back_undoes_it(script, monkeypatch):
-    monkeypatch.setattr(address, "LAG", 0.0)
+    monkeypatch.setattr(link, "LAG", 0.0)
     script.run()
     script.button[0].click().run()
     assert script.query_params["replicas"] == "3"
@@ -54,7 +54,7 @@ def test_a_browser_that_still_has_the_former_link_undoes_nothing(script):
 
 
 def test_another_page_takes_the_settings_along(script, monkeypatch):
-    monkeypatch.setattr(address, "LAG", 0.0)
+    monkeypatch.setattr(link, "LAG", 0.0)
     script.query_params["replicas"] = "2"
     script.run()
     script.session_state["page"] = "two"
