@@ -12,14 +12,19 @@ from studies import questions
 
 def line(settings: Settings, command: Sequence[str] = ("run",)) -> str:
     """`servetwin run demo --set engine.max_num_seqs=4`; of a scenario that has no name there, with the file that is downloaded."""
+    return shlex.join(words(settings, command))
+
+
+def words(settings: Settings, command: Sequence[str]) -> list[str]:
+    """The words of such a line, to which a page adds its own."""
     start, given = _start(settings)
-    words = ["servetwin", *command, start]
+    found = ["servetwin", *command, start]
     for text in (*given, *(f"{override.path}={settings.changes[override.path]}" for override in settings.overrides())):
-        words += ["--set", text]
+        found += ["--set", text]
     if settings.trace is not None:
-        found = uploads.find(settings.trace)
-        words += ["--trace", settings.trace if found is None else found.name]
-    return shlex.join(words)
+        upload = uploads.find(settings.trace)
+        found += ["--trace", settings.trace if upload is None else upload.name]
+    return found
 
 
 def file(settings: Settings) -> str | None:

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from dashboard.command import words as words_of
 from dashboard.numbers import whole
-from dashboard.settings import UPLOADED, Settings, as_text
+from dashboard.settings import UPLOADED, Settings
 from scenarios import InputError, Scenario
 from scenarios.objectives import Objective
 from studies.capacity import choices, objectives
@@ -179,14 +180,7 @@ def usual_devices(scenario: Scenario) -> tuple[str, ...]:
 
 def command(settings: Settings, question: Question, *more: str) -> str:
     """The same on a command line. more: further options."""
-    words = ["servetwin", "capacity", settings.named()]
-    if settings.trace is not None:
-        from dashboard import uploads
-
-        found = uploads.find(settings.trace)
-        words += ["--trace", settings.trace if found is None else found.name]
-    for override in settings.overrides():
-        words += ["--set", f"{override.path}={as_text(override.value)}"]
+    words = words_of(settings, ("capacity",))
     words += ["--slo", question.slo()]
     if question.confidence != _share(USUAL):
         words += ["--confidence", f"{question.confidence:g}"]

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dashboard import knobs
-from dashboard.settings import UPLOADED, Settings, as_text
+from dashboard.command import words as words_of
+from dashboard.settings import Settings, as_text
 from scenarios import InputError, Override, Scenario, documents
 from serving.batching import BATCHINGS
 from serving.routing import ROUTERS
@@ -218,17 +219,10 @@ def command(settings: Settings, variants: Sequence[Variant], seeds: int, metrics
     plain = next((variant for variant in variants if not variant.overrides()), None)
     if plain is None and all(_paths(first) <= _paths(other) for other in others):
         plain = first
-    base = settings.named() if settings.base.startswith(UPLOADED) else settings.base
-    words = ["servetwin", "compare", base]
-    if settings.trace is not None:
-        words += ["--trace", _trace(settings)]
-    sets = settings.overrides()
+    words = words_of(settings, ("compare",))
     if plain is not None:
-        sets += plain.overrides()
-        words += [word for o in sets for word in ("--set", _written(o))]
+        words += [word for o in plain.overrides() for word in ("--set", _written(o))]
         words += ["--set", f"name={as_text(plain.name)}"]
-    else:
-        words += [word for o in sets for word in ("--set", _written(o))]
     for variant in variants:
         if variant is not plain:
             words += ["--variant", f"{variant.name}={','.join(map(_written, variant.overrides()))}"]
@@ -245,10 +239,3 @@ def _paths(variant: Variant) -> set[str]:
 
 def _written(override: Override) -> str:
     return f"{override.path}={as_text(override.value)}"
-
-
-def _trace(settings: Settings) -> str:
-    from dashboard import uploads
-
-    found = None if settings.trace is None else uploads.find(settings.trace)
-    return str(settings.trace) if found is None else found.name

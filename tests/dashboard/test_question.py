@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import shlex
+
 import pytest
 
 from dashboard import command, question
+from dashboard.capacity import query
+from dashboard.compare import variants
 from dashboard.settings import Settings, from_query
 from studies import questions
 
@@ -43,6 +47,15 @@ def test_the_line_of_a_question_carries_what_its_study_sets():
     settings = next(iter(question.of("which_token_budget").points.values()))
     assert command.line(settings).startswith("servetwin run azure-conversation --set workload.requests=2000")
     assert command.file(next(iter(question.of("how_many_users_fit").points.values()))) == "how_many_users_fit.yaml"
+
+
+def test_the_lines_of_compare_and_capacity_begin_as_that_of_a_run():
+    settings = next(iter(question.of("which_token_budget").points.values()))
+    of_run = shlex.split(command.line(settings))[2:]
+    asked = query.read({}, settings.scenario())
+    two = [variants.Variant("as set"), variants.Variant("two", "replicas=2")]
+    for line in (query.command(settings, asked), variants.command(settings, two, 5, [])):
+        assert shlex.split(line)[2 : 2 + len(of_run)] == of_run
 
 
 def test_an_unknown_question_is_reported(opened):
