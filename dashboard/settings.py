@@ -195,11 +195,6 @@ def _depth(path: str) -> int:
     return path.count(".") + path.count("[")
 
 
-def texts(values: Sequence[tuple[str, Any]]) -> dict[str, str]:
-    """Values of a scenario by path, as changes."""
-    return {path: as_text(value) for path, value in values}
-
-
 def as_text(value: Any) -> str:
     """A value as YAML on one line: `true`, `64`, `{process: poisson, rate: 2}`."""
     import yaml

@@ -35,6 +35,11 @@ def main() -> None:
         for kind in ("scenarios/serving_profiles/", "calibration/measured/sources/"):
             expect(any(n.startswith(kind) and n.endswith(".yaml") for n in names), f"{kind} ships")
         expect("studies/texts/plain-english.txt" in names, "the text that quality is measured on ships")
+        expect("studies/texts/glossary.yaml" in names, "the glossary ships")
+        expect(any(n.startswith("studies/validations/shipped/") for n in names), "validations ship")
+        pages = {n.split("/")[1] for n in names if n.startswith("dashboard/") and n.endswith("/page.py")}
+        expect(pages == {p.parent.name for p in (ROOT / "dashboard").glob("*/page.py")}, f"pages ship ({len(pages)})")
+        expect({"dashboard/theme.toml", "dashboard/icon.svg"} <= set(names), "the theme ships")
         expect(not any(n.startswith(("tests/", "bench/", "scripts/")) for n in names), "tests do not ship")
 
         environment = where / "env"

@@ -49,8 +49,10 @@ def read(page: str) -> None:
     To be called before `panel.ask`, which takes note of the page.
     """
     state, text = st.session_state, st.query_params.get(PARAMETER)
-    if text is None and state.get(address.PAGE) != page and (text := state.get(_PINNED)) is not None:
-        st.query_params[PARAMETER] = text
+    if text is None and state.get(address.PAGE) != page:
+        text = state.get(_PINNED)
+        if text is not None:
+            st.query_params[PARAMETER] = text
     state[_PINNED] = text
 
 

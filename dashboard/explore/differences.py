@@ -48,7 +48,7 @@ def in_words(knob: Knob) -> str:
     """The present value of a knob as its widget shows it."""
     shown, control = knob.shown(), knob.control
     if isinstance(control, Choice):
-        return knobs.options(control, shown).get(shown, shown)
+        return str(knobs.options(control, shown).get(shown, shown))
     if isinstance(control, Switch):
         return "on" if shown else "off"
     if shown is None:
