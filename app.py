@@ -8,6 +8,7 @@ from dashboard.capacity import page as capacity
 from dashboard.compare import page as compare
 from dashboard.explore import page as explore
 from dashboard.glossary import page as glossary
+from dashboard.markup import message
 from dashboard.studies import page as studies
 from dashboard.validate import page as validate
 from scenarios import InputError
@@ -31,4 +32,4 @@ pages = [
 try:
     st.navigation(pages, position="top").run()
 except InputError as error:
-    st.error(str(error))
+    st.error(message(error))

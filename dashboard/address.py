@@ -44,6 +44,8 @@ def change(settings: Settings) -> None:
     """Other settings, from a widget."""
     st.session_state[SETTINGS] = settings
     st.session_state[TOLD] = []
+    part: Part = st.session_state[_PART]
+    part.touched = True
 
 
 def told() -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 import streamlit as st
 
 from dashboard import page_query
+from dashboard.markup import message
 
 
 def select(
@@ -60,7 +61,7 @@ def _wanted(name: str, options: Mapping[str, str], query: Mapping[str, str], usu
     if wanted in options:
         return wanted
     found = wanted if len(wanted) <= 60 else f"{wanted[:60]}…"
-    st.warning(f"{name}={found}: there is no such choice; shown instead: {options[first]}.")
+    st.warning(message(f"{name}={found}: there is no such choice; shown instead: {options[first]}."))
     return first
 
 

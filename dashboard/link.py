@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 import streamlit as st
 
-LAG = 2.0
-"""Seconds in which a browser may still send the query that it had before the last one was written."""
+LAG = 0.5
+"""Seconds in which a browser may still send the query that it had before the last one was written. What a widget changes meanwhile holds
+however long that takes; whoever goes back has not touched a widget."""
 
 
 @dataclass
@@ -17,18 +18,19 @@ class Part:
     """Some of the query parameters.
 
     query: that hold. seen: that the link had when it was read or written last. before: the ones that were replaced then, and since:
-    when that was.
+    when that was. touched: whether a widget has changed them since.
     """
 
     query: dict[str, str] = field(default_factory=dict)
     seen: dict[str, str] = field(default_factory=dict)
     before: dict[str, str] | None = None
     since: float = 0.0
+    touched: bool = False
 
     def follows(self, shown: Mapping[str, str], came: bool) -> bool:
         """Takes what the link has, if somebody followed one or went back; says whether. came: from another page, whose link has
         nothing of this part."""
-        lags = shown == self.before and time.monotonic() - self.since < LAG
+        lags = shown == self.before and (self.touched or time.monotonic() - self.since < LAG)
         if shown == self.seen or (came and not shown) or lags:
             return False
         self.query = self.seen = dict(shown)
@@ -43,7 +45,7 @@ class Part:
             for name, text in self.query.items():
                 if shown.get(name) != text:
                     st.query_params[name] = text
-        self.seen = dict(self.query)
+        self.seen, self.touched = dict(self.query), False
 
 
 def shown(mine: Callable[[str], bool]) -> dict[str, str]:

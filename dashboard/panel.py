@@ -12,6 +12,7 @@ import streamlit as st
 import scenarios
 from dashboard import address, knobs, question, traces, uploads
 from dashboard.knobs import Choice, Knob, Scale, Switch, turning
+from dashboard.markup import message
 from dashboard.settings import BASE, QUESTION, QUESTIONED, TRACE, UPLOADED, MissingUploadError, Settings
 from scenarios import InputError, Scenario
 
@@ -47,13 +48,13 @@ def ask(page: str, own: Collection[str] = ()) -> Asked:
         _others(settings, drawn)
         _files(settings)
     for line in address.told():
-        st.warning(line)
+        st.warning(message(line))
     if asked.scenario is not None and (line := traces.said(settings, asked.scenario)) is not None:
         st.info(line)
     if asked.missing is not None:
         _missing(asked.missing)
     elif asked.problem:
-        st.error(asked.problem)
+        st.error(message(asked.problem))
         _ways_out(settings, None if asked.valid is None else asked.valid[0])
     said_of, said = st.session_state.get(_SAID, (None, ""))
     if said and said_of == settings:
@@ -285,7 +286,7 @@ def _uploaded(what: str) -> None:
 
 
 def _missing(error: MissingUploadError) -> None:
-    st.error(str(error))
+    st.error(message(error))
     st.file_uploader(
         f"The {error.what} of this link",
         uploads.TRACES if error.what == TRACE else uploads.SCENARIOS,

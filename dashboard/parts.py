@@ -13,6 +13,7 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from dashboard import theme, uploads
 from dashboard.jobs import Job, Jobs
+from dashboard.markup import message
 from studies.figures import Figure
 from studies.reports.tables import Table
 from studies.results import file_name
@@ -69,7 +70,7 @@ def follow(job: Job, draw: Callable[[Any, bool], None], what: str = "simulating"
     if job.state == "done":
         draw(job.result, True)
     elif job.state == "refused":
-        st.error(uploads.plain(job.error))
+        st.error(message(uploads.plain(job.error)))
     elif job.state == "cancelled":
         st.info("Cancelled. Change something, or run it again.")
         st.button("Run again", key=f"again:{job.key}")

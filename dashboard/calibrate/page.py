@@ -13,6 +13,7 @@ from dashboard.calibrate import shelf as profile_shelf
 from dashboard.calibrate import view as profile_view
 from dashboard.calibrate.measuring import PAGE
 from dashboard.calibrate.shelf import Entry
+from dashboard.markup import message
 from scenarios import InputError
 from studies.reports.tables import number, percent
 
@@ -34,10 +35,10 @@ def page() -> None:
     query = page_query.current(PAGE, _is_parameter)
     settings = address.current(PAGE, query)
     for line in address.told():
-        st.warning(line)
+        st.warning(message(line))
     part = choices.parts_of(PAGE, PART, "What to do", PARTS, query)
     if told := st.session_state.pop("calibrate.refused", ""):
-        st.error(told)
+        st.error(message(told))
     if part == "measure":
         profile_measuring.form(query)
     elif part == "import":
@@ -52,7 +53,7 @@ def page() -> None:
         try:
             entry = profile_shelf.named(query[PROFILE])
         except InputError as error:
-            st.error(str(error))
+            st.error(message(error))
         else:
             scenario, problem = None, ""
             try:

@@ -8,6 +8,7 @@ from dashboard import opening, parts, uploads
 from dashboard.calibrate import work as calibrate_work
 from dashboard.calibrate.shelf import Entry
 from dashboard.calibrate.work import Held
+from dashboard.markup import literal, message
 from dashboard.settings import Settings, as_text
 from scenarios import InputError, Scenario
 from sim.operator_profile import OperatorProfile
@@ -23,7 +24,7 @@ def show(entry: Entry, settings: Settings, scenario: Scenario | None, problem: s
     profile = entry.load()
     found = sheet(profile)
     st.header(entry.title, anchor=False)
-    st.caption(plain(f"{found.sentence}."))
+    st.caption(literal(f"{found.sentence}."))
     _scenario(entry, profile, settings, scenario, problem)
     left, right = st.columns([2, 3])
     with left:
@@ -47,9 +48,9 @@ def show(entry: Entry, settings: Settings, scenario: Scenario | None, problem: s
 def _scenario(entry: Entry, profile: AnyProfile, settings: Settings, scenario: Scenario | None, problem: str) -> None:
     """Whether the present scenario can run on it, and how far it stays inside what was measured."""
     with st.container(border=True):
-        st.markdown(f"**With the scenario that is set on Explore: {plain(settings.named())}**")
+        st.markdown(f"**With the scenario that is set on Explore: {literal(settings.named())}**")
         if scenario is None:
-            st.warning(plain(problem))
+            st.warning(message(problem))
             return
         if scenario.pools:
             st.info(
@@ -58,7 +59,7 @@ def _scenario(entry: Entry, profile: AnyProfile, settings: Settings, scenario: S
             return
         why = _misfit(profile, scenario)
         if why is not None:
-            st.warning(f"It does not fit: {plain(why)}.")
+            st.warning(message(f"It does not fit: {why}."))
             other = _fitting(profile, settings)
             if other is not None:
                 _offer(entry, other, "Explore what it was measured for")
@@ -74,7 +75,7 @@ def _coverage(held: Held) -> None:
         st.info("No step was run, so there is nothing to hold against it.")
         return
     if held.found.steps:
-        st.warning(held.found.sentence)
+        st.warning(message(held.found.sentence))
     else:
         st.success(held.found.sentence)
     if held.requests >= calibrate_work.MOST_REQUESTS:
@@ -145,8 +146,3 @@ def _downloads(entry: Entry, profile: AnyProfile) -> None:
         icon=":material/download:",
         help="For `cost: {profile: FILE}` of a scenario, or to be uploaded elsewhere.",
     )
-
-
-def plain(text: str) -> str:
-    """A text as it is, on Markdown."""
-    return text.replace("$", "\\$")

@@ -13,7 +13,7 @@ from dashboard.capacity import view as capacity_view
 from dashboard.capacity import work as capacity_work
 from dashboard.capacity.query import OVER, OWN, Question
 from dashboard.capacity.steps import step
-from dashboard.capacity.view import plain
+from dashboard.markup import message
 from dashboard.settings import Settings
 from scenarios import InputError
 
@@ -34,10 +34,10 @@ def page() -> None:
     try:
         question = capacity_query.read(query, scenario)
     except InputError as error:
-        st.error(plain(str(error).replace("--over ", "over ")))
+        st.error(message(str(error).replace("--over ", "over ")))
         return
     for line in question.told:
-        st.warning(plain(line))
+        st.warning(message(line))
     # All of the page first, then what takes time: it can be read, and changed, while that is going on.
     for follow in (_curve(question), _highest(settings, query, question), *_target(settings, query, question)):
         follow()

@@ -9,6 +9,7 @@ import streamlit as st
 
 from dashboard import parts
 from dashboard.capacity.work import Chosen
+from dashboard.markup import literal
 from studies.capacity import (
     cheapest_figure,
     cheapest_report,
@@ -28,11 +29,11 @@ from studies.reports.tables import Table, number
 def curve(found: Capacity, complete: bool) -> None:
     """The curve at a glance; while it comes, what there is."""
     if complete:
-        st.info(plain(" ".join(outline_report.sentences(found))))
+        st.info(literal(" ".join(outline_report.sentences(found))))
         _cards(outline_report.cards(found))
     _figures(found, outline_report.drawn(found), "curve" if complete else f"curve:{len(found.around)}")
     if complete:
-        st.caption(plain("  \n".join((outline_report.taken(found), outline_report.BOUNDARY, outline_report.KNEE, outline_report.BANDS))))  # fmt: skip
+        st.caption(literal("  \n".join((outline_report.taken(found), outline_report.BOUNDARY, outline_report.KNEE, outline_report.BANDS))))  # fmt: skip
         with st.container(horizontal=True):
             parts.save_table(lambda: outline_report.frame(found), "load-curve")
 
@@ -88,7 +89,7 @@ def cheapest(chosen: Chosen, complete: bool) -> None:
     _table(listed)
     for table in refused:
         with st.expander(f"Refused: {len(table.rows)}"):
-            st.markdown("\n".join(f"- {plain(row[0].removeprefix('variant '))}" for row in table.rows))
+            st.markdown("\n".join(f"- {literal(row[0].removeprefix('variant '))}" for row in table.rows))
     _files("cheapest", cheapest_report.to_dict(found), page)
     st.download_button(
         "space.yaml",
@@ -102,23 +103,18 @@ def cheapest(chosen: Chosen, complete: bool) -> None:
     )
 
 
-def plain(text: str) -> str:
-    """Text that Markdown leaves as it is."""
-    return text.replace("$", "\\$").replace("<", "&lt;").replace("~", "\\~").replace("*", "\\*")
-
-
 def _answer(sentences: Sequence[str], there: bool) -> None:
     first, *others = sentences
-    (st.success if there else st.warning)(plain(first))
+    (st.success if there else st.warning)(literal(first))
     if others:
-        st.markdown("  \n".join(plain(line) for line in others))
+        st.markdown("  \n".join(literal(line) for line in others))
 
 
 def _so_far(rows: Sequence[tuple[str, str, str]]) -> None:
     """What a search knows while it goes on, the latest first."""
     marks = {"met": ":material/check:", "not met": ":material/close:"}
     lines = [
-        f"- {marks.get(verdict, ':material/question_mark:')} {plain(name)}: {verdict}{f' ({plain(why)})' if why else ''}"
+        f"- {marks.get(verdict, ':material/question_mark:')} {literal(name)}: {verdict}{f' ({literal(why)})' if why else ''}"
         for name, verdict, why in reversed(rows)
     ]
     st.markdown("\n".join(lines[:12]))
@@ -126,7 +122,7 @@ def _so_far(rows: Sequence[tuple[str, str, str]]) -> None:
 
 def _cards(shown: Sequence[tuple[str, str]]) -> None:
     for column, (value, label) in zip(st.columns(max(len(shown), 1)), shown, strict=False):
-        column.metric(plain(label), value, border=True)
+        column.metric(literal(label), value, border=True)
 
 
 def _per_million(found: Fewest) -> list[tuple[str, str]]:
@@ -156,7 +152,7 @@ def _table(found: Table) -> None:
         width="stretch",
     )
     if found.note:
-        st.caption(plain(found.note.replace("\n", "  \n")))
+        st.caption(literal(found.note.replace("\n", "  \n")))
 
 
 def _files(name: str, data: dict[str, Any], page: html.Page, frame: Callable[[], Any] | None = None) -> None:

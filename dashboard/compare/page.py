@@ -14,6 +14,7 @@ from dashboard.compare import variants
 from dashboard.compare import work as compare_work
 from dashboard.compare.rows import PAGE
 from dashboard.compare.work import Compared
+from dashboard.markup import message
 from dashboard.numbers import whole
 from studies.comparison.result import ROWS
 from studies.comparison.runs import PERCENTILES
@@ -43,7 +44,7 @@ def page() -> None:
     seeds, metrics = _options(query)
     checked = variants.checked(settings, rows)
     for line in (*variant_rows.told(), *checked.told):
-        st.warning(line.replace("$", "\\$"))
+        st.warning(message(line))
     if not checked.policies:
         st.info("There is nothing to run. Give a variant changes that fit, or choose a set above.")
         return
@@ -72,7 +73,9 @@ def _options(query: dict[str, str]) -> tuple[int, list[str]]:
         if (found := whole(text, 1, MOST_SEEDS)) is not None:
             seeds = found
         else:
-            st.warning(f"seeds={text[:40]}: seeds are a whole number from 1 to {MOST_SEEDS}; shown are {seeds}.")
+            st.warning(
+                message(f"seeds={text[:40]}: seeds are a whole number from 1 to {MOST_SEEDS}; shown are {seeds}.")
+            )
     with st.container(horizontal=True, gap="small", key="compare:options"):
         _set("compare:seeds", seeds)
         st.number_input(

@@ -10,6 +10,7 @@ import streamlit as st
 from dashboard import parts, theme
 from dashboard.compare import table as comparison_table
 from dashboard.compare.work import Compared
+from dashboard.markup import literal, message
 from studies import figures
 from studies.comparison import Comparison, decision, files
 from studies.comparison import figures as drawings
@@ -45,7 +46,7 @@ def show(
     """Draws what is known. seeds: that were asked for. chosen: figures of the table; of none `METRICS`. command: the same on a command
     line, of policies and the figures that were chosen."""
     for line in compared.refused:
-        st.warning(_plain(f"Left out: {line}"))
+        st.warning(message(f"Left out: {line}"))
     found = compared.found
     if found is None:
         st.error("None of the variants could be run. Change them, or the settings at the side.")
@@ -61,7 +62,7 @@ def show(
     _curves(found, suffix)
     with st.expander("In words: against the baseline, and what binds each"):
         lines = [*decision.verdicts(found), *found.sentences(), *found.costs()]
-        st.markdown("\n".join(f"- {_plain(line)}" for line in lines))
+        st.markdown("\n".join(f"- {literal(line)}" for line in lines))
     if complete:
         _downloads(found, command(list(found.runs), [key for key in chosen if key in metrics]))
 
@@ -74,7 +75,7 @@ def _metrics(found: Comparison, chosen: Sequence[str]) -> tuple[str, ...]:
             reason = next(
                 (run.summary["refused"][key] for run in found.runs.values() if key in run.summary["refused"]), ""
             )
-            st.warning(f"{tables.label(key)}: {reason or 'a run has no such figure'}; it is left out.")
+            st.warning(message(f"{tables.label(key)}: {reason or 'a run has no such figure'}; it is left out."))
     if chosen:
         return tuple(key for key in dict.fromkeys(chosen) if key in known)
     return tuple(key for key in METRICS if any(_is_there(found, policy, key) for policy in found.runs))
@@ -91,7 +92,7 @@ def _verdict(found: Comparison, metrics: Sequence[str], complete: bool, seeds: i
     if len(found.runs) < 2:
         st.info("One variant alone. Choose a set above, or add a variant: then the two are held against one another.")
     elif said := winners(found, metrics):
-        st.info(_plain(said))
+        st.info(literal(said))
     elif done < FEWEST:
         few = f"{done} seed{'s' * (done > 1)}"
         if complete:
@@ -109,7 +110,7 @@ def _verdict(found: Comparison, metrics: Sequence[str], complete: bool, seeds: i
 def _notes(found: Comparison) -> None:
     note = decision.decision(found).note.replace(f"--seeds {FEWEST} tells", f"{FEWEST} seeds tell")
     note = note.replace(f"{written.NONE_SEEN}: its", f"{comparison_table.NONE_SEEN}: its")
-    st.caption(_plain(note).replace("\n", "  \n"))
+    st.caption(literal(note).replace("\n", "  \n"))
 
 
 def _fronts(found: Comparison, suffix: str) -> None:
@@ -160,8 +161,3 @@ def _downloads(found: Comparison, command: str) -> None:
         parts.save_table(lambda: files.table(found), "compare")
     st.caption("The same on a command line; add `--out DIR` to keep what it writes.")
     st.code(command, language="bash", wrap_lines=True)
-
-
-def _plain(text: str) -> str:
-    """Text in which Markdown sees no formula."""
-    return text.replace("$", "\\$")

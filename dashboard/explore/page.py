@@ -11,6 +11,7 @@ from dashboard.explore import baseline, cards, differences, question_card, work
 from dashboard.explore import requests as requests_view
 from dashboard.explore import views as run_views
 from dashboard.jobs import Job
+from dashboard.markup import literal, message
 from dashboard.settings import Settings
 from studies.reports import run_tables
 from studies.results import Run
@@ -33,7 +34,7 @@ def page() -> None:
     question_card.show(asked.settings)
     held, told = baseline.held(settings)
     for line in told:
-        st.warning(line)
+        st.warning(message(line))
     _against(held, settings)
     other = None
     if held is not None:
@@ -66,7 +67,7 @@ def _follow_up(job: Job) -> None:
             pass
     if job.state == "done":
         st.rerun()
-    st.warning(f"The baseline has no result: {job.error or job.state}")
+    st.warning(message(f"The baseline has no result: {job.error or job.state}"))
 
 
 def _against(held: baseline.Baseline | None, settings: Settings) -> None:
@@ -92,10 +93,10 @@ def show(settings: Settings, run: Run, complete: bool, compared: Run | None) -> 
     """The sentence that names the bottleneck, cards, figures and tables of one run."""
     if not complete:
         st.warning("The beginning of the run; the whole of it is being simulated.")
-    st.info(run.info["binding"]["sentence"].replace("$", "\\$"))
+    st.info(literal(run.info["binding"]["sentence"]))
     _cards(run, compared, "cards" if complete else "cards-begun")
     for line in run_tables.rejections(run):
-        st.warning(line)
+        st.warning(message(line))
     if complete:
         run_views.show(run_views.choose(), settings, run, compared)
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from dashboard import address, question
+from dashboard.markup import literal
 from dashboard.question import Told
 from dashboard.settings import Settings
 
@@ -17,8 +18,8 @@ def show(settings: Settings) -> None:
     if told is None:
         return
     with st.container(border=True, key="question-card"):
-        st.markdown(f"**{_plain(told.question)}**")
-        st.markdown(_plain(told.short))
+        st.markdown(f"**{literal(told.question)}**")
+        st.markdown(literal(told.short))
         chosen = question.point_of(told, settings)
         if st.session_state.get(_POINT) != chosen:
             st.session_state[_POINT] = chosen
@@ -36,12 +37,12 @@ def show(settings: Settings) -> None:
         with st.container(horizontal=True):
             if told.answer != told.short:
                 with st.popover("The whole answer"):
-                    st.markdown(_plain(told.answer))
+                    st.markdown(literal(told.answer))
             with st.popover("What it assumes"):
-                st.markdown(_plain(told.assumes))
+                st.markdown(literal(told.assumes))
             if told.on_hardware:
                 with st.popover("How to run it on hardware"):
-                    st.markdown(_plain(told.on_hardware))
+                    st.markdown(literal(told.on_hardware))
 
 
 def _take(told: Told) -> None:
@@ -49,8 +50,3 @@ def _take(told: Told) -> None:
         address.change(told.points[chosen])
     else:
         address.change(Settings(st.session_state[address.SETTINGS].base))
-
-
-def _plain(text: str) -> str:
-    """Markdown in which a dollar is a dollar."""
-    return text.replace("$", "\\$")

@@ -8,6 +8,7 @@ import streamlit as st
 
 from dashboard import parts
 from dashboard.explore import work
+from dashboard.markup import message
 from dashboard.numbers import whole
 from studies.figures import gantt
 from studies.results import Run
@@ -52,7 +53,7 @@ def _choose(run: Run, last: int) -> int | None:
     asked = st.query_params.get(REQUEST)
     strange = asked is not None and REQUEST not in st.session_state and whole(asked, 0, last) is None
     if asked is not None and strange:
-        st.warning(f"{REQUEST}={asked[:40]}: there is no such request; there are 0 to {last:,}.")
+        st.warning(message(f"{REQUEST}={asked[:40]}: there is no such request; there are 0 to {last:,}."))
     if (st.session_state.get(REQUEST) or 0) > last:
         st.session_state[REQUEST] = None  # of a longer run
     with st.container(horizontal=True, vertical_alignment="bottom", key="which-request"):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 import streamlit as st
 
 from dashboard import address
+from dashboard.markup import literal, message
 from studies import glossary
 from studies.glossary import Entry, Other
 
@@ -34,7 +33,7 @@ def page() -> None:
     st.title("Glossary")
     address.current("glossary", {Q})
     for line in address.told():
-        st.warning(line)
+        st.warning(message(line))
     wanted = st.text_input(
         "Search",
         key=Q,
@@ -145,8 +144,3 @@ def _look_for(text: str) -> None:
 
 def _is_term(term: str) -> bool:
     return any(entry.term == term for entry in glossary.entries())
-
-
-def literal(text: str) -> str:
-    """A text in Markdown as it is: nothing of it is read as markup."""
-    return re.sub(r"([\\`*_\[\]<>$~:#|])", r"\\\1", text)

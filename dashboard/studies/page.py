@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import streamlit as st
 
 from dashboard import address, page_query, parts, workspace
+from dashboard.markup import message
 from dashboard.studies import kept, run_view, sweep_form, sweep_start, sweep_view
 from dashboard.studies import work as sweep_work
 from dashboard.studies.kept import Kept
@@ -34,13 +35,13 @@ def page() -> None:
     query = page_query.current(PAGE, lambda name: sweep_view.is_parameter(name) or sweep_start.is_parameter(name))
     settings = address.current(PAGE, query)
     for line in address.told():
-        st.warning(line)
+        st.warning(message(line))
     if FOLDER in query:
         try:
             _opened(kept.named(query[FOLDER]), query)
             return
         except InputError as error:
-            st.error(str(error))
+            st.error(message(error))
     found, whole = kept.every()
     if found:
         _list(found)
@@ -59,7 +60,7 @@ def _opened(folder: Kept, query: Mapping[str, str]) -> None:
     st.header(folder.name, anchor=False)
     st.caption(f"{folder.folder} · {_when(folder)}")
     if folder.problem:
-        st.error(folder.problem)
+        st.error(message(folder.problem))
         return
     path = workspace.inside(folder.folder)
     if folder.kind == kept.RUN:

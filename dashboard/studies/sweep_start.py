@@ -11,6 +11,7 @@ import streamlit as st
 from dashboard import knobs, page_query, parts, workspace
 from dashboard.jobs import Job
 from dashboard.knobs import Choice, Knob
+from dashboard.markup import message
 from dashboard.numbers import whole
 from dashboard.settings import Settings
 from dashboard.studies import sweep_form
@@ -46,7 +47,7 @@ def form(settings: Settings, query: Mapping[str, str]) -> None:
     try:
         scenario = settings.scenario()
     except InputError as error:
-        st.warning(f"The present scenario cannot be run, which Explore mends: {error}")
+        st.warning(message(f"The present scenario cannot be run, which Explore mends: {error}"))
         return
     changes = len(settings.changes) + (settings.trace is not None)
     changed = f" with {changes} change{'s' * (changes > 1)}" if changes else ""
@@ -61,7 +62,7 @@ def form(settings: Settings, query: Mapping[str, str]) -> None:
             seeds = _seeds(query)
         planned = sweep_form.planned(settings, axes, seeds)
     except InputError as error:
-        st.error(str(error).replace("$", "\\$"))
+        st.error(message(error))
         return
     with right:
         usual = sweep_form.name_of(settings, axes)
@@ -81,7 +82,7 @@ def form(settings: Settings, query: Mapping[str, str]) -> None:
         help=f"{tables.number(cells // seeds)} points x {seeds} seeds, in processes of this server. Each cell is kept as it finishes.",
     )
     if told := st.session_state.pop("studies.refused", ""):
-        st.error(told)
+        st.error(message(told))
 
 
 def running() -> bool:
@@ -216,7 +217,7 @@ def _seeds(query: Mapping[str, str]) -> int:
     text = query.get(SEEDS, "3")
     wanted = whole(text, 1, MOST_SEEDS)
     if wanted is None:
-        st.warning(f"{SEEDS}={text[:40]}: found no whole number from 1 to {MOST_SEEDS}; 3 are taken.")
+        st.warning(message(f"{SEEDS}={text[:40]}: found no whole number from 1 to {MOST_SEEDS}; 3 are taken."))
         wanted = 3
     key = f"own:{SEEDS}"
     if st.session_state.get(key) != wanted:

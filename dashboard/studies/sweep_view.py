@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import streamlit as st
 
 from dashboard import opening, page_query, parts
+from dashboard.markup import literal, message
 from dashboard.settings import Settings
 from dashboard.studies import cell_settings
 from dashboard.studies.sweep_figures import HEAT, LINES, NONE, PARALLEL, VIEWS, Shape
@@ -62,7 +63,7 @@ def choose(
     void. A link that names none of the options is told."""
     wanted = query.get(name, usual)
     if wanted not in options:
-        st.warning(f"{name}={_short(wanted)}: there is no such choice; shown instead: {options[usual]}.")
+        st.warning(message(f"{name}={_short(wanted)}: there is no such choice; shown instead: {options[usual]}."))
         wanted = usual
     key = f"own:{name}"
     if st.session_state.get(key) != wanted:
@@ -86,19 +87,12 @@ def _chosen(name: str, usual: str, also: str) -> None:
 
 def _asked(sweep: Sweep) -> None:
     """The study's question, and what its file answers."""
-    st.markdown(f"**{parts_of_text(sweep.study.question)}**")
+    st.markdown(f"**{literal(sweep.study.question)}**")
     if sweep.study.answer:
         with st.expander("The answer that the study states"):
-            st.markdown(parts_of_text(sweep.study.answer))
+            st.markdown(literal(sweep.study.answer))
             if sweep.study.assumes:
-                st.caption(f"It takes for granted: {parts_of_text(sweep.study.assumes)}")
-
-
-def parts_of_text(text: str) -> str:
-    """A text as it is, on Markdown."""
-    from dashboard.glossary.page import literal
-
-    return literal(text)
+                st.caption(f"It takes for granted: {literal(sweep.study.assumes)}")
 
 
 def _metrics(sweep: Sweep, query: Mapping[str, str]) -> tuple[str, ...]:
@@ -107,7 +101,7 @@ def _metrics(sweep: Sweep, query: Mapping[str, str]) -> tuple[str, ...]:
     wanted = [key for key in query.get(METRIC, "").split(",") if key]
     strange = [key for key in wanted if key not in sweep.keys]
     for key in strange:
-        st.warning(f"{METRIC}={_short(key)}: no cell of this study has such a figure.")
+        st.warning(message(f"{METRIC}={_short(key)}: no cell of this study has such a figure."))
     chosen = [key for key in wanted if key not in strange][:MOST_METRICS] or usual
     if st.session_state.get("own:metric") != chosen:
         st.session_state["own:metric"] = chosen
@@ -254,7 +248,7 @@ def opened(settings: Callable[[], Settings]) -> None:
     try:
         found = settings()
     except InputError as error:
-        st.warning(f"This scenario cannot be opened: {error}")
+        st.warning(message(f"This scenario cannot be opened: {error}"))
         return
     opening.explore(found)
 
@@ -269,7 +263,7 @@ def _expected(sweep: Sweep) -> None:
     try:
         found = questions.answered(sweep.study, list(sweep.rows), figures=False)
     except InputError as error:
-        st.warning(str(error))
+        st.warning(message(error))
         return
     parts.table(expectations.table("What the study expects", found.outcome))
 

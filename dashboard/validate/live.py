@@ -11,9 +11,9 @@ import streamlit as st
 
 from dashboard import address, parts, workspace
 from dashboard.calibrate.measuring import GRIDS, INSTALL, duration
-from dashboard.calibrate.view import plain
 from dashboard.choices import change, select
 from dashboard.jobs import Job
+from dashboard.markup import literal, message
 from dashboard.settings import DEFAULT, Settings
 from dashboard.validate import shelf as validation_shelf
 from dashboard.validate import view as validation_view
@@ -57,15 +57,16 @@ def form(settings: Settings, query: Mapping[str, str]) -> None:
     try:
         scenario = settings.scenario()
     except InputError as error:
-        st.warning(plain(f"The present scenario does not fit together, which Explore mends: {error}"))
+        st.warning(message(f"The present scenario does not fit together, which Explore mends: {error}"))
         _demo(settings)
         return
     changes = len(settings.changes) + (settings.trace is not None)
     st.markdown(
-        f"Scenario: **{plain(settings.named())}**" + (f" with {changes} change{'s' * (changes > 1)}" if changes else "")
+        f"Scenario: **{literal(settings.named())}**"
+        + (f" with {changes} change{'s' * (changes > 1)}" if changes else "")
     )
     if (why := validate_work.unfit(scenario)) is not None:
-        st.warning(f"This scenario cannot be executed here. {why}")
+        st.warning(message(f"This scenario cannot be executed here. {why}"))
         _demo(settings)
         return
     _ask(scenario, query)
@@ -110,7 +111,7 @@ def _ask(scenario: Scenario, query: Mapping[str, str]) -> None:
     try:
         seconds = validate_work.seconds(scenario, requests, repeats, grid, ranking)
     except InputError as error:
-        st.error(plain(str(error)))
+        st.error(message(str(error)))
         return
     st.info(
         f"About {duration(seconds)} on one free core, longer on a busy one. It goes on while you look at other pages. The clock counts what the "
@@ -129,7 +130,7 @@ def running(query: Mapping[str, str]) -> None:
     if found is None:
         return
     with st.container(border=True):
-        st.markdown(f"**{plain(found.what)}**")
+        st.markdown(f"**{literal(found.what)}**")
         if found.job.state == "cancelled":
             st.info("Cancelled. Nothing was written.")
         else:

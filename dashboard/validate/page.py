@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import streamlit as st
 
 from dashboard import address, choices, page_query, workspace
-from dashboard.calibrate.view import plain
+from dashboard.markup import literal, message
 from dashboard.validate import live as validation_live
 from dashboard.validate import shelf as validation_shelf
 from dashboard.validate import view as validation_view
@@ -24,11 +24,11 @@ def page() -> None:
     query = page_query.current(PAGE, lambda name: name in (PART, VALIDATION) or validation_live.is_parameter(name))
     settings = address.current(PAGE, query)
     for line in address.told():
-        st.warning(line)
+        st.warning(message(line))
     part = choices.parts_of(PAGE, PART, "What to look at", PARTS, query)
     if part == "live":
         if told := st.session_state.pop("validate.refused", ""):
-            st.error(plain(told))
+            st.error(message(told))
         validation_live.form(settings, query)
         validation_live.running(query)
         return
@@ -37,7 +37,7 @@ def page() -> None:
         try:
             found = validation_shelf.named(name)
         except InputError as error:
-            st.error(plain(str(error)))
+            st.error(message(str(error)))
         else:
             validation_view.show(found, None if found.name == name else workspace.inside(name))
             return
@@ -59,12 +59,12 @@ def _list(query: Mapping[str, str]) -> None:
     for each in found:
         with st.container(border=True):
             if each.found is None:
-                st.markdown(f"**{plain(each.title)}**")
-                st.warning(plain(each.problem))
+                st.markdown(f"**{literal(each.title)}**")
+                st.warning(message(each.problem))
                 continue
-            st.markdown(f"**{plain(each.title)}** · {each.found.kind} · verdict: **{each.found.verdict}**")
+            st.markdown(f"**{literal(each.title)}** · {each.found.kind} · verdict: **{each.found.verdict}**")
             st.caption(
-                plain(
+                literal(
                     f"{each.found.sentence}  \nFarthest: {validation_view.headline(each.found)}. Measured on: {each.found.measured}."
                 )
             )

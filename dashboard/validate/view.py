@@ -7,7 +7,7 @@ from pathlib import Path
 import streamlit as st
 
 from dashboard import parts
-from dashboard.calibrate.view import plain
+from dashboard.markup import literal
 from studies.figures import LATENCY_AXES, Figure
 from studies.reports import html, tables
 from studies.results import file_name
@@ -35,11 +35,11 @@ def headline(found: Validation) -> str:
 
 def show(found: Validation, folder: Path | None = None) -> None:
     """Everything about a validation. folder: that keeps it, if there is one."""
-    st.header(plain(found.title), anchor=False)
+    st.header(literal(found.title), anchor=False)
     meaning, box = MEANING[found.verdict]
-    said = plain(found.sentence)
+    said = literal(found.sentence)
     box(said if "Verdict" in said else f"{said}  \nVerdict: **{found.verdict}** ({meaning}).")
-    st.caption(plain(f"{found.about}  \nMeasured on: {found.measured}."))
+    st.caption(literal(f"{found.about}  \nMeasured on: {found.measured}."))
     drawn = _figures(found)
     for at in range(0, len(drawn), 2):
         for column, (title, figure) in zip(st.columns(2), drawn[at : at + 2], strict=False):
@@ -62,7 +62,7 @@ def show(found: Validation, folder: Path | None = None) -> None:
         parts.table(figures.rows_table(found))
     if found.not_modelled:
         with st.expander("What is not modelled"):
-            st.markdown("\n".join(f"- {plain(line)}" for line in found.not_modelled))
+            st.markdown("\n".join(f"- {literal(line)}" for line in found.not_modelled))
     _downloads(found, folder)
 
 

@@ -45,12 +45,21 @@ def test_a_change_is_in_the_link_and_going_back_undoes_it(script, monkeypatch):
     assert shown(script.run()) == "[]"
 
 
-def test_a_browser_that_still_has_the_former_link_undoes_nothing(script):
+def test_a_browser_that_still_has_the_former_link_undoes_nothing(script, monkeypatch):
+    monkeypatch.setattr(link, "LAG", 60.0)
     script.run()
     script.button[0].click().run()
     del script.query_params["replicas"]  # sent before the new link arrived there
     assert shown(script.run()) == "[('replicas', '3')]"
     assert script.query_params["replicas"] == "3"
+
+
+def test_what_a_widget_changes_holds_whatever_link_the_browser_still_has(script, monkeypatch):
+    monkeypatch.setattr(link, "LAG", 0.0)
+    script.run()
+    script.button[0].click().run()
+    del script.query_params["replicas"]
+    assert shown(script.button[0].click().run()) == "[('replicas', '3')]"
 
 
 def test_another_page_takes_the_settings_along(script, monkeypatch):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import re
 
-from dashboard.glossary.page import literal
+from dashboard.markup import literal
 from studies import glossary
 
 
@@ -81,4 +81,4 @@ def test_what_was_set_on_other_pages_stays(opened):
 
 
 def test_nothing_of_a_text_is_read_as_markup():
-    assert literal("a_b $x$ :red[no] <b>") == r"a\_b \$x\$ \:red\[no\] \<b\>"
+    assert literal("a_b $x$ :red[no] <b>") == r"a_b \$x\$ :red\[no\] \<b\>"
