@@ -29,7 +29,7 @@ def select(
     key = _put(page, name, wanted)
     st.selectbox(
         label, list(options), format_func=lambda each: options.get(each, each), key=key, on_change=_chosen,
-        args=(page, name, _usual(options, usual), dict(query), tuple(drops)), help=help,
+        args=(page, name, _usual(options, usual), tuple(drops)), help=help,
     )  # fmt: skip
     return wanted
 
@@ -40,7 +40,7 @@ def parts_of(page: str, name: str, label: str, options: Mapping[str, str], query
     key = _put(page, name, wanted)
     st.segmented_control(
         label, list(options), format_func=lambda each: options.get(each, each), key=key, required=True,
-        on_change=_chosen, args=(page, name, _usual(options, None), dict(query), ()), label_visibility="collapsed",
+        on_change=_chosen, args=(page, name, _usual(options, None), ()), label_visibility="collapsed",
     )  # fmt: skip
     return wanted
 
@@ -72,7 +72,8 @@ def _put(page: str, name: str, value: str) -> str:
     return key
 
 
-def _chosen(page: str, name: str, usual: str, query: dict[str, str], drops: tuple[str, ...]) -> None:
+def _chosen(page: str, name: str, usual: str, drops: tuple[str, ...]) -> None:
     found = st.session_state[f"{page}:{name}"]
     gone: dict[str, str | None] = dict.fromkeys(drops)
-    change(page, query, **gone | {name: None if found in (usual, None) else found})
+    # As it is now: another choice may have been made before the page was drawn again.
+    change(page, page_query.held(page), **gone | {name: None if found in (usual, None) else found})

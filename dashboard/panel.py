@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -36,10 +36,16 @@ class Asked:
     valid: tuple[Settings, Scenario] | None = None
 
 
-def ask(page: str, own: Collection[str] = ()) -> Asked:
-    """Draws the sidebar and says what is set there. page: the page's name. own: query parameters of the page itself."""
+def ask(page: str, own: Collection[str] = (), begin: Callable[[Scenario], object] | None = None) -> Asked:
+    """Draws the sidebar and says what is set there.
+
+    page: the page's name. own: query parameters of the page itself. begin: called with the scenario before the knobs are drawn, which
+    takes as long as many a simulation.
+    """
     settings = address.current(page, own)
     asked = _read(settings)
+    if begin is not None and asked.valid is not None:
+        begin(asked.valid[1])
     with st.sidebar:
         _bases(settings)
         drawn = asked.valid[1] if asked.valid is not None else Settings().scenario()
@@ -49,8 +55,8 @@ def ask(page: str, own: Collection[str] = ()) -> Asked:
         _files(settings)
     for line in address.told():
         st.warning(message(line))
-    if asked.scenario is not None and (line := traces.said(settings, asked.scenario)) is not None:
-        st.info(line)
+    if asked.scenario is not None and (begun := traces.said(settings, asked.scenario)) is not None:
+        st.info(begun)
     if asked.missing is not None:
         _missing(asked.missing)
     elif asked.problem:

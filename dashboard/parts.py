@@ -21,8 +21,8 @@ from studies.results import file_name
 PLOT = {"displaylogo": False, "displayModeBar": False}
 BEAT = 0.1
 """Seconds between two looks at work that is going on."""
-QUICK = 0.4
-"""Seconds after which a page says that it waits."""
+QUICK = 0.8
+"""Seconds after which a page says that it waits: a line that comes and goes would take a browser longer than what it waits for."""
 _NOTHING = "parts.nothing"
 _ENDED = "parts.cancelled"
 
@@ -65,7 +65,7 @@ def follow(job: Job, draw: Callable[[Any, bool], None], what: str = "simulating"
     draw: called with a result and whether it is complete. Every look at the work is a point where the script ends when a knob is
     turned meanwhile.
     """
-    if not job.wait(QUICK):
+    if not ended(job, QUICK):
         _wait(job, draw, what)
     if job.state == "done":
         draw(job.result, True)
@@ -99,11 +99,14 @@ def _wait(job: Job, draw: Callable[[Any, bool], None], what: str) -> None:
     place.empty()
 
 
-def ended(job: Job) -> bool:
-    """Whether work has ended, within a beat; also a point where the script ends when a knob is turned meanwhile."""
-    # Streamlit looks for a change of the page whenever its state is read, and sends nothing.
-    _ = _NOTHING in st.session_state
-    return job.wait(BEAT)
+def ended(job: Job, within: float = BEAT) -> bool:
+    """Whether work ends within so many seconds; also a point where the script ends when a knob is turned meanwhile, every beat."""
+    for _beat in range(round(within / BEAT)):
+        # Streamlit looks for a change of the page whenever its state is read, and sends nothing.
+        _ = _NOTHING in st.session_state
+        if job.wait(BEAT):
+            return True
+    return job.ended
 
 
 @cache

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 import threading
 from importlib import util
 
 from dashboard import theme
+from dashboard.contents import PAGES, module
 
 OPTIONS = (
     "--server.address=localhost",
@@ -17,9 +17,6 @@ OPTIONS = (
     "--client.showErrorDetails=none",
 )
 """Nothing leaves this machine, nothing of the server's own development is on offer."""
-
-
-PAGES = ("explore", "compare", "capacity", "calibrate", "validate", "studies", "glossary")
 
 
 def main(port: str, *more: str) -> None:
@@ -38,8 +35,8 @@ def _warm() -> None:
     from dashboard import parts
 
     parts.jobs()
-    for name in PAGES:
-        importlib.import_module(f"dashboard.{name}.page")
+    for name, *_ in PAGES:
+        module(name)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from dashboard import uploads
-from dashboard.explore.work import MOST_REQUESTS
+from dashboard.bounds import MOST_REQUESTS
 from dashboard.settings import Settings
 from scenarios import InputError, Scenario
 

@@ -8,9 +8,8 @@ from typing import Any
 
 import streamlit as st
 
-from dashboard import uploads
+from dashboard import errands, uploads
 from dashboard.calibrate import import_files
-from dashboard.calibrate import measuring as profile_measuring
 from dashboard.calibrate import shelf as profile_shelf
 from dashboard.calibrate import work as calibrate_work
 from dashboard.calibrate.measuring import PAGE
@@ -72,7 +71,7 @@ def form(query: Mapping[str, str]) -> None:
     ).strip()  # fmt: skip
     st.button(
         "Import", type="primary", icon=":material/upload_file:", on_click=_start, args=(kind, given, values, name),
-        disabled=profile_measuring.is_going() or (kind.name in _FILES and not given),
+        disabled=errands.is_going(PAGE) or (kind.name in _FILES and not given),
         help="Give the files first." if kind.name in _FILES and not given else None,
     )  # fmt: skip
 
@@ -125,7 +124,7 @@ def _start(kind: Kind, given: list[Any], values: dict[str, Any], name: str) -> N
         st.session_state["calibrate.refused"] = str(error)
         return
     what = f"Importing {', '.join(one.name for one in given) or kind.title}"
-    profile_measuring.begin(what, file, file, calibrate_work.bring, source, kind.name, options, file.stem, file)
+    errands.begin(PAGE, what, calibrate_work.bring, source, kind.name, options, file.stem, file)
 
 
 def _read(values: dict[str, Any]) -> dict[str, Any]:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
 import streamlit as st
 
-from dashboard import parts, workspace
+from dashboard import errands, parts, workspace
 from dashboard.calibrate import shelf as profile_shelf
 from dashboard.calibrate import work as calibrate_work
 from dashboard.choices import change, select
-from dashboard.jobs import Job
+from dashboard.markup import literal
+from dashboard.measurements import GRIDS, INSTALL, duration
 from scenarios import InputError
 from scenarios.models import CATALOG
 from studies import calibrating
@@ -31,19 +31,7 @@ SIZES: dict[str, tuple[str, ...]] = {
     "medium": (),
 }  # fmt: skip
 """Engines whose step shapes are measured, as changes of the usual one: that of the demo, and a larger one."""
-GRIDS: dict[str, str] = {"quick": "coarse", "standard": "fine"}
 TIMES = {"1": "once", "3": "3 times", "5": "5 times", "9": "9 times"}
-_RUNNING = "calibrate.running"
-INSTALL = "pip install 'servetwin[gpu]'"
-
-
-@dataclass(frozen=True)
-class Running:
-    """A piece of work that ends in a profile. what: it does, for people."""
-
-    what: str
-    file: Path
-    job: Job
 
 
 def is_parameter(name: str) -> bool:
@@ -98,7 +86,7 @@ def form(query: Mapping[str, str]) -> None:
         "one. It goes on while you look at other pages; until it is done nothing is written."
     )
     st.button(
-        "Measure", type="primary", icon=":material/play_arrow:", disabled=is_going(), on_click=_start,
+        "Measure", type="primary", icon=":material/play_arrow:", disabled=errands.is_going(PAGE), on_click=_start,
         args=(model, fineness, int(repeats), SIZES[size], name.strip() or f"{model}-cpu"),
     )  # fmt: skip
     more = "".join(f" --set {change}" for change in SIZES[size]) + (" --quick" if grid == "quick" else "")
@@ -110,11 +98,11 @@ def form(query: Mapping[str, str]) -> None:
 
 def running(query: Mapping[str, str]) -> None:
     """Draws what this reader began, while it goes on and when it has ended."""
-    found: Running | None = st.session_state.get(_RUNNING)
+    found = errands.of(PAGE)
     if found is None:
         return
     with st.container(border=True):
-        st.markdown(f"**{found.what}**")
+        st.markdown(f"**{literal(found.about)}**")
 
         def draw(file: Path, complete: bool) -> None:
             st.success(f"Done: {workspace.relative(file)}.")
@@ -134,29 +122,7 @@ def running(query: Mapping[str, str]) -> None:
                     on_click=_show,
                     args=(found.job.result, dict(query)),
                 )
-            st.button("Close", on_click=_close, key="calibrate:close")
-
-
-def begin(what: str, file: Path, key: object, function: object, *arguments: object) -> None:
-    """Begins work that ends in a profile; it goes on until it is done, cancelled, or the reader is gone."""
-    assert callable(function)
-    # The same again is another piece of work: its file has another name by then.
-    st.session_state["calibrate.tries"] = tries = st.session_state.get("calibrate.tries", 0) + 1
-    job = parts.ask("calibrate.work", (str(key), tries), function, *arguments)
-    st.session_state[_RUNNING] = Running(what, file, job)
-
-
-def is_going() -> bool:
-    """Whether something goes on."""
-    found: Running | None = st.session_state.get(_RUNNING)
-    return found is not None and not found.job.ended
-
-
-def duration(seconds: float) -> str:
-    """In words."""
-    if seconds < 90:
-        return f"{max(seconds, 1):.0f} s"
-    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
+            st.button("Close", on_click=errands.close, args=(PAGE,), key="calibrate:close")
 
 
 def _models() -> dict[str, str]:
@@ -176,15 +142,10 @@ def _start(model: str, grid: Literal["quick", "standard"], repeats: int, overrid
     except InputError as error:
         st.session_state["calibrate.refused"] = str(error)
         return
-    begin(
-        f"Measuring {model} on this machine", file, file, calibrate_work.measure, model, grid, repeats, overrides, file
-    )
+    what = f"Measuring {model} on this machine"
+    errands.begin(PAGE, what, calibrate_work.measure, model, grid, repeats, overrides, file)
 
 
 def _show(file: Path, query: dict[str, str]) -> None:
-    _close()
+    errands.close(PAGE)
     change(PAGE, query, part=None, profile=workspace.relative(file))
-
-
-def _close() -> None:
-    st.session_state.pop(_RUNNING, None)

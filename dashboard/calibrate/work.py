@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from dashboard.bounds import shortened
 from scenarios import InputError
 from sim.profiles import load_profile
 from studies import calibrating
@@ -39,19 +40,8 @@ def hold(tell: Tell, profile: str, scenario: Scenario) -> Held:
     """
     tell("simulating", 0.0)
     cost = profile_cost(load_profile(profile), scenario)
-    run = runs.simulate(shortened(scenario), cost=cost, progress=tell)
+    run = runs.simulate(shortened(scenario, MOST_REQUESTS), cost=cost, progress=tell)
     return Held(coverage(run.records, cost), int(run.records.submitted.sum()))
-
-
-def shortened(scenario: Scenario, most: int = MOST_REQUESTS) -> Scenario:
-    """The scenario with no more than so many requests, as far as it states their number."""
-    asked = scenario.workload
-    changes: dict[str, object] = {}
-    if asked.requests is not None and asked.requests > most:
-        changes["requests"] = most
-    if asked.trace is not None and (asked.trace.limit is None or asked.trace.limit > most):
-        changes["trace"] = asked.trace.model_copy(update={"limit": most})
-    return scenario.model_copy(update={"workload": asked.model_copy(update=changes)})
 
 
 def measure(

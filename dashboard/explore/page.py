@@ -13,6 +13,7 @@ from dashboard.explore import views as run_views
 from dashboard.jobs import Job
 from dashboard.markup import literal, message
 from dashboard.settings import Settings
+from scenarios import Scenario
 from studies.reports import run_tables
 from studies.results import Run
 
@@ -25,7 +26,7 @@ def page() -> None:
     """The page: knobs at the side; what came of them, what binds, and the figures."""
     st.title("Explore")
     baseline.read("explore")
-    asked = panel.ask("explore", OWN)
+    asked = panel.ask("explore", OWN, begin=_simulated)
     if asked.valid is None:
         return
     settings, scenario = asked.valid
@@ -38,8 +39,8 @@ def page() -> None:
     _against(held, settings)
     other = None
     if held is not None:
-        other = parts.ask("explore.baseline", held.scenario.hash(), work.simulate, held.scenario)
-    job = parts.ask("explore", scenario.hash(), work.simulate, scenario)
+        other = parts.ask("explore.baseline", (held.scenario.hash(), held.scenario.name), work.simulate, held.scenario)
+    job = _simulated(scenario)
     drawn: list[bool] = []
 
     def draw(run: Run, complete: bool) -> None:
@@ -52,11 +53,15 @@ def page() -> None:
         _follow_up(other)
 
 
+def _simulated(scenario: Scenario) -> Job:
+    return parts.ask("explore", (scenario.hash(), scenario.name), work.simulate, scenario)
+
+
 def _ready(job: Job | None) -> Run | None:
     """The baseline's run if it is there, or comes at once."""
     if job is None:
         return None
-    job.wait(parts.QUICK)
+    parts.ended(job, 0.4)
     return job.result if job.state == "done" else None
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import scenarios
-from scenarios import InputError
+from dashboard.bounds import bear
 from studies import run as runs
 from studies.reports import run_tables  # noqa: F401 - loaded before it is needed
 from studies.reports.tables import Table
@@ -26,8 +26,6 @@ class Explained:
     tail: str
 
 
-MOST_REQUESTS = 300_000
-"""Of one simulation on a page: more take minutes and gigabytes."""
 LONG = 20_000
 """Requests from which on the beginning of a run is shown before the whole."""
 BEGINNING = 0.05
@@ -41,24 +39,16 @@ def simulate(tell: Tell, scenario: Scenario) -> Run:
         InputError: of more requests than a page bears.
     """
     asked = scenario.workload
-    _bear(asked.trace.limit if asked.trace is not None and asked.replays else asked.requests)
+    bear(asked.trace.limit if asked.trace is not None and asked.replays else asked.requests)
     tell("reading requests" if asked.replays else "drawing requests", 0.0)
     workload = scenarios.generate(scenario)
     count = len(workload.arrival_ns)
-    _bear(count)
+    bear(count)
     if count > LONG:
         begun = runs.beginning(scenario, int(count * BEGINNING), workload)
         if begun is not None:
             tell.partial(begun)
     return runs.simulate(scenario, workload=workload, progress=tell)
-
-
-def _bear(requests: int | None) -> None:
-    if requests is not None and requests > MOST_REQUESTS:
-        raise InputError(
-            f"workload: {requests:,} requests, but a page simulates {MOST_REQUESTS:,} at most; ask for fewer (workload.requests, or "
-            "workload.trace.limit of a trace), or simulate them all on a terminal: servetwin run"
-        )
 
 
 def explain(tell: Tell, run: Run, request: int, metric: str) -> Explained:

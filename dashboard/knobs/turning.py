@@ -37,7 +37,7 @@ _NEEDS = {
     "deadline": Change("a first token is promised within 1 s", (("slo.ttft", "1s"),)),
     "longest_prefix": Change("the prefix cache is on", (("{engine}enable_prefix_caching", "true"),)),
 }
-"""What an order goes by and a scenario may lack."""
+"""What an order goes by and a scenario may lack. What it brought into the workload goes with it again."""
 
 
 def turned(settings: Settings, knob: Knob, value: Any) -> tuple[Settings, str]:
@@ -48,6 +48,8 @@ def turned(settings: Settings, knob: Knob, value: Any) -> tuple[Settings, str]:
     text = knob.text(value)
     if settings.changes.get(knob.path) == text:
         return settings, ""
+    if knob.path.endswith("engine.policy") and (brought := _NEEDS.get(str(knob.value))) is not None:
+        settings = _left(settings, brought)
     without = settings.changed(knob.path, None)
     if sheet := knob.path.rpartition(".")[2] in ("model", "hardware"):
         without = _blocks_from_memory(without, knob.path)
@@ -65,6 +67,13 @@ def turned(settings: Settings, knob: Knob, value: Any) -> tuple[Settings, str]:
         if loads(other := change.on(found)):
             return other, f"{_called(knob, text)}: set with it, so that it has something to go by: {change.says}."
     return found, ""
+
+
+def _left(settings: Settings, brought: Change) -> Settings:
+    for path, text in brought.texts:
+        if path.startswith("workload.") and settings.changes.get(path) == text:
+            settings = settings.changed(path, None)
+    return settings
 
 
 def _called(knob: Knob, text: str) -> str:

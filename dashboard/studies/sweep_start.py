@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import streamlit as st
 
-from dashboard import knobs, page_query, parts, workspace
-from dashboard.jobs import Job
+from dashboard import errands, knobs, page_query, parts, workspace
+from dashboard.choices import select
 from dashboard.knobs import Choice, Knob
 from dashboard.markup import message
 from dashboard.numbers import whole
@@ -17,7 +16,7 @@ from dashboard.settings import Settings
 from dashboard.studies import sweep_form
 from dashboard.studies import work as sweep_work
 from dashboard.studies.sweep_form import MOST_SEEDS, NONE_VARIED, Begun
-from dashboard.studies.sweep_view import PAGE, choose
+from dashboard.studies.sweep_view import PAGE
 from scenarios import InputError, Scenario
 from studies.reports import tables
 from studies.sweeps import figures
@@ -26,15 +25,6 @@ from studies.sweeps.run import Plan
 
 VARY, VALUES, VARY2, VALUES2, SEEDS, INTO = "vary", "values", "vary2", "values2", "seeds", "into"
 USUAL = "workload.arrivals.rate"
-_RUNNING = "studies.running"
-
-
-@dataclass(frozen=True)
-class Running:
-    """A study that this reader started."""
-
-    begun: Begun
-    job: Job
 
 
 def is_parameter(name: str) -> bool:
@@ -76,7 +66,7 @@ def form(settings: Settings, query: Mapping[str, str]) -> None:
         f"Run {cells} cells",
         type="primary",
         icon=":material/play_arrow:",
-        disabled=_is_going(),
+        disabled=errands.is_going(PAGE),
         on_click=_start,
         args=(planned, name),
         help=f"{tables.number(cells // seeds)} points x {seeds} seeds, in processes of this server. Each cell is kept as it finishes.",
@@ -87,17 +77,18 @@ def form(settings: Settings, query: Mapping[str, str]) -> None:
 
 def running() -> bool:
     """Draws the study that this reader started, while it runs and when it has ended. Whether there is one."""
-    found: Running | None = st.session_state.get(_RUNNING)
+    found = errands.of(PAGE)
     if found is None:
         return False
+    begun: Begun = found.about
     with st.container(border=True):
-        st.markdown(f"**{found.begun.folder}**")
+        st.markdown(f"**{begun.folder}**")
         if found.job.state == "cancelled":
             st.info("Cancelled. Cells that are finished are kept; Go on runs the others.")
-            _command(found.begun)
+            _command(begun)
             with st.container(horizontal=True):
-                st.button("Go on", on_click=go_on, args=(found.begun,), icon=":material/play_arrow:")
-                _ways_out(found.begun)
+                st.button("Go on", on_click=go_on, args=(begun,), icon=":material/play_arrow:")
+                _ways_out(begun)
             return True
         drawn = 0
 
@@ -111,21 +102,18 @@ def running() -> bool:
                 _partly(sweep, drawn)
 
         if not found.job.ended:
-            _command(found.begun)
+            _command(begun)
         parts.follow(found.job, draw, "starting")
         if found.job.ended:
             with st.container(horizontal=True):
-                _ways_out(found.begun)
+                _ways_out(begun)
     return True
 
 
 def go_on(begun: Begun) -> None:
     """Runs what a study's folder has not yet."""
     top = workspace.folder()
-    # Another run of the same study is another piece of work: it looks at what is there.
-    st.session_state["studies.tries"] = tries = st.session_state.get("studies.tries", 0) + 1
-    job = parts.ask("sweep", (begun.folder, tries), sweep_work.sweep, top / begun.file, top / begun.folder)
-    st.session_state[_RUNNING] = Running(begun, job)
+    errands.begin(PAGE, begun, sweep_work.sweep, top / begun.file, top / begun.folder)
 
 
 def _start(planned: Plan, name: str) -> None:
@@ -137,23 +125,14 @@ def _start(planned: Plan, name: str) -> None:
     go_on(begun)
 
 
-def _is_going() -> bool:
-    found: Running | None = st.session_state.get(_RUNNING)
-    return found is not None and not found.job.ended
-
-
 def _ways_out(begun: Begun) -> None:
     st.button("Open it", on_click=_open, args=(begun.folder,), icon=":material/grid_view:", type="primary")
-    st.button("Close", on_click=_close)
+    st.button("Close", on_click=errands.close, args=(PAGE,))
 
 
 def _open(folder: str) -> None:
-    _close()
+    errands.close(PAGE)
     page_query.change(PAGE, {"folder": folder})
-
-
-def _close() -> None:
-    st.session_state.pop(_RUNNING, None)
 
 
 def _command(begun: Begun) -> None:
@@ -187,7 +166,7 @@ def _axis(
         words, usual = {NONE_VARIED: "nothing else"} | words, NONE_VARIED
     left, right = st.columns(2)
     with left:
-        chosen = choose(vary, label, words, usual, query, also=typed)
+        chosen = select(PAGE, vary, label, words, query, usual=usual, drops=(typed,))
     if chosen == NONE_VARIED:
         return None, []
     knob = offered[chosen]

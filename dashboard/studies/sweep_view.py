@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import streamlit as st
 
 from dashboard import opening, page_query, parts
+from dashboard.choices import select
 from dashboard.markup import literal, message
 from dashboard.settings import Settings
 from dashboard.studies import cell_settings
@@ -54,35 +55,6 @@ def show(sweep: Sweep, query: Mapping[str, str]) -> None:
     if sweep.failed:
         parts.table(of_sweeps.failures(sweep))
     _expected(sweep)
-
-
-def choose(
-    name: str, label: str, options: Mapping[str, str], usual: str, query: Mapping[str, str], also: str = ""
-) -> str:
-    """A choice that stands in the link. options: by what the link says of them, in words. also: a parameter that another choice makes
-    void. A link that names none of the options is told."""
-    wanted = query.get(name, usual)
-    if wanted not in options:
-        st.warning(message(f"{name}={_short(wanted)}: there is no such choice; shown instead: {options[usual]}."))
-        wanted = usual
-    key = f"own:{name}"
-    if st.session_state.get(key) != wanted:
-        st.session_state[key] = wanted
-    st.selectbox(
-        label,
-        list(options),
-        format_func=lambda each: options[each],
-        key=key,
-        on_change=_chosen,
-        args=(name, usual, also),
-    )
-    return wanted
-
-
-def _chosen(name: str, usual: str, also: str) -> None:
-    found = st.session_state[f"own:{name}"]
-    others = {each: text for each, text in page_query.held(PAGE).items() if each not in (name, also)}
-    page_query.change(PAGE, others if found == usual else others | {name: found})
 
 
 def _asked(sweep: Sweep) -> None:
@@ -133,31 +105,31 @@ def _metrics_chosen(usual: list[str]) -> None:
 def _drawn(shape: Shape, views: list[str], query: Mapping[str, str]) -> None:
     """The figures of the chosen view; a click on a point opens it."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        view = choose(VIEW, "View", {name: VIEWS[name] for name in views}, views[0], query)
+        view = select(PAGE, VIEW, "View", {name: VIEWS[name] for name in views}, query)
         x, y = NONE, NONE
         words = shape.names | {NONE: "none"}
         if view in (LINES, HEAT):
             across = shape.along() if view == LINES else list(shape.values)
             # A heat map of a study lies as the report's does: its first axis is across.
             usual = across[0]
-            x = usual if len(across) == 1 else choose(X, "Along", {a: words[a] for a in across}, usual, query)
+            x = (
+                usual
+                if len(across) == 1
+                else select(PAGE, X, "Along", {a: words[a] for a in across}, query, usual=usual)
+            )
             others = shape.across(x) if view == LINES else [name for name in shape.values if name != x]
             y = (
                 others[0]
                 if len(others) == 1
-                else choose(
-                    Y,
-                    "A line for each" if view == LINES else "Upwards",
-                    {a: words[a] for a in others},
-                    others[0],
-                    query,
+                else select(
+                    PAGE, Y, "A line for each" if view == LINES else "Upwards", {a: words[a] for a in others}, query
                 )
             )
         rest = shape.rest(x, y) if view in (LINES, HEAT) else {}
         chosen = {}
         for name, found in rest.items():
             options = {value(v): value(v) for v in found}
-            chosen[name] = choose(f"{AT}{name}", words[name], options, next(iter(options)), query)
+            chosen[name] = select(PAGE, f"{AT}{name}", words[name], options, query)
     st.caption(_reading(view, shape))
     drawn = shape.drawn(view, x, y, chosen)
     if not drawn:
@@ -173,8 +145,8 @@ def _drawn(shape: Shape, views: list[str], query: Mapping[str, str]) -> None:
         for column, (title, figure, _) in zip(st.columns(2), narrow[start : start + 2], strict=False):
             with column:
                 event = parts.figure(figure, f"{view}:{title}", title, select="points")
-                if (found := shape.clicked(figure, event.get("selection", {}))) is not None:
-                    _open(shape.sweep, found)
+                if (point := shape.clicked(figure, event.get("selection", {}))) is not None:
+                    _open(shape.sweep, point)
 
 
 def _reading(view: str, shape: Shape) -> str:

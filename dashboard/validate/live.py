@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Literal
 
 import streamlit as st
 
-from dashboard import address, parts, workspace
-from dashboard.calibrate.measuring import GRIDS, INSTALL, duration
+from dashboard import address, errands, parts, workspace
 from dashboard.choices import change, select
-from dashboard.jobs import Job
 from dashboard.markup import literal, message
+from dashboard.measurements import GRIDS, INSTALL, duration
 from dashboard.settings import DEFAULT, Settings
 from dashboard.validate import shelf as validation_shelf
 from dashboard.validate import view as validation_view
@@ -26,15 +24,6 @@ REQUESTS, REPEATS, GRID, RANKED = "requests", "repeats", "grid", "ranked"
 COUNTS = {"20": "first 20", "50": "first 50", "100": "first 100", "200": "first 200", "500": "first 500"}
 TIMES = {"1": "once: no noise is known", "2": "twice", "3": "3 times", "5": "5 times"}
 ORDERS = {"no": "no", "yes": "yes: each policy is executed twice"}
-_RUNNING = "validate.running"
-
-
-@dataclass(frozen=True)
-class Running:
-    """An execution that this reader began."""
-
-    what: str
-    job: Job
 
 
 def is_parameter(name: str) -> bool:
@@ -119,18 +108,18 @@ def _ask(scenario: Scenario, query: Mapping[str, str]) -> None:
         "unsteady to tell."
     )
     st.button(
-        "Execute and compare", type="primary", icon=":material/play_arrow:", disabled=_is_going(), on_click=_start,
+        "Execute and compare", type="primary", icon=":material/play_arrow:", disabled=errands.is_going(PAGE), on_click=_start,
         args=(scenario, requests, repeats, grid, ranking),
     )  # fmt: skip
 
 
 def running(query: Mapping[str, str]) -> None:
     """Draws what this reader began, while it goes on and when it has ended."""
-    found: Running | None = st.session_state.get(_RUNNING)
+    found = errands.of(PAGE)
     if found is None:
         return
     with st.container(border=True):
-        st.markdown(f"**{literal(found.what)}**")
+        st.markdown(f"**{literal(found.about)}**")
         if found.job.state == "cancelled":
             st.info("Cancelled. Nothing was written.")
         else:
@@ -141,7 +130,7 @@ def running(query: Mapping[str, str]) -> None:
             if found.job.state == "done":
                 name = workspace.relative(found.job.result.folder)
                 st.button("Its own page", icon=":material/fact_check:", on_click=_open, args=(name, dict(query)))
-            st.button("Close", on_click=_close, key="validate:close")
+            st.button("Close", on_click=errands.close, args=(PAGE,), key="validate:close")
 
 
 def _done(done: Done, complete: bool) -> None:
@@ -163,22 +152,10 @@ def _start(scenario: Scenario, requests: int, repeats: int, grid: Literal["quick
     except InputError as error:
         st.session_state["validate.refused"] = str(error)
         return
-    st.session_state["validate.tries"] = tries = st.session_state.get("validate.tries", 0) + 1
-    job = parts.ask(
-        "validate.live", (str(folder), tries), validate_work.live, scenario, requests, repeats, grid, ranking, folder
-    )
-    st.session_state[_RUNNING] = Running(f"{scenario.name}: executed against simulated", job)
-
-
-def _is_going() -> bool:
-    found: Running | None = st.session_state.get(_RUNNING)
-    return found is not None and not found.job.ended
+    what = f"{scenario.name}: executed against simulated"
+    errands.begin(PAGE, what, validate_work.live, scenario, requests, repeats, grid, ranking, folder)
 
 
 def _open(name: str, query: dict[str, str]) -> None:
-    _close()
+    errands.close(PAGE)
     change(PAGE, query, part=None, validation=name)
-
-
-def _close() -> None:
-    st.session_state.pop(_RUNNING, None)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import scenarios
 import studies
-from dashboard.calibrate.work import shortened
+from dashboard.bounds import shortened
 from scenarios import InputError
 from sim.profile import Profile
 from sim.profile_cost import ProfileCost

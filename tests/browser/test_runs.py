@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.browser.server import until
 
 TTFT = "Cumulative distribution of time to first token"
-LONG = {"scenario": "azure-conversation", "workload__requests": "1000000"}
+LONG = {"scenario": "azure-conversation", "workload__requests": "300000"}
 LATER = "description=typed meanwhile"
 
 

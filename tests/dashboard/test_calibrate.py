@@ -29,12 +29,12 @@ def titles(page) -> list[str]:
     return [element.value for element in page.header]
 
 
-def begin(page, label: str, running: str):
+def begin(page, label: str, of: str):
     """Presses a button that begins work, without waiting for it: the page, and the work."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parts, "follow", lambda job, draw, what: None)
         next(button for button in page.button if button.label == label).click().run()
-    return page.session_state[running].job
+    return page.session_state[f"errand:{of}"].job
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ def test_this_machine_is_measured_and_the_profile_shown(opened, workspace, monke
     page = opened("calibrate", part="measure", times="1")
     assert not page.exception
     assert "steps in all: about" in said(page)
-    assert begin(page, "Measure", profile_measuring._RUNNING).wait(300)
+    assert begin(page, "Measure", "calibrate").wait(300)
     page.run()
     assert "Done: out/profiles/qwen3-tiny-cpu.json" in said(page)
     next(b for b in page.button if b.label == "Show it").click().run()
@@ -162,7 +162,7 @@ def test_this_machine_is_measured_and_the_profile_shown(opened, workspace, monke
 def test_a_measurement_that_is_cancelled_leaves_nothing(opened, workspace):
     pytest.importorskip("torch", reason="the real engine (extra `gpu`) is not installed")
     page = opened("calibrate", part="measure", grid="standard", times="9", size="medium")
-    parts.jobs().cancel(begin(page, "Measure", profile_measuring._RUNNING))
+    parts.jobs().cancel(begin(page, "Measure", "calibrate"))
     page.run()
     assert "Cancelled. Nothing was written" in said(page)
     assert not (workspace / profile_shelf.MADE).exists()

@@ -144,3 +144,13 @@ def test_a_pool_that_does_not_fit_has_ways_out_too():
 
 def test_what_fits_needs_no_way_out():
     assert ways_out(Settings("demo")) == []
+
+
+def test_what_an_order_lacked_goes_with_it_again():
+    start = Settings("demo")
+    shortest = {knob.path: knob for knob in knobs.of(start.scenario())}["engine.policy"]
+    found, said = turned(start, shortest, "shortest_first")
+    assert "oracle" in said
+    assert found.changes["workload.predictor"] == "oracle"
+    again = {knob.path: knob for knob in knobs.of(found.scenario())}["engine.policy"]
+    assert turned(found, again, "fcfs")[0] == start

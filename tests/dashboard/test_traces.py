@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from dashboard import traces, uploads
+from dashboard import bounds, traces, uploads
 from dashboard.explore import work
 from dashboard.settings import Settings
 from scenarios import InputError
@@ -94,7 +94,7 @@ def test_requests_beyond_what_a_page_bears_are_refused_before_any_work(workspace
 
 
 def test_so_are_those_of_a_trace_and_those_that_arrivals_count(workspace, monkeypatch):
-    monkeypatch.setattr(work, "MOST_REQUESTS", 40)
+    monkeypatch.setattr(bounds, "MOST_REQUESTS", 40)
     with pytest.raises(InputError, match="50 requests"):
         work.simulate(Heard(), given((HEAD + rows(50)).encode()).scenario())
 

@@ -128,7 +128,7 @@ def test_a_run_is_executed_from_the_page_kept_and_opened_again(opened, workspace
     page = opened("validate", part="live", repeats="1", **SMALL)
     assert not page.exception
     assert "on one free core" in said(page)
-    assert begin(page, "Execute and compare", validation_live._RUNNING).wait(300)
+    assert begin(page, "Execute and compare", "validate").wait(300)
     page.run()
     assert not page.exception
     assert "The replayed schedule is identical" in said(page)
@@ -147,7 +147,7 @@ def test_a_run_is_executed_from_the_page_kept_and_opened_again(opened, workspace
 
 def test_a_run_that_is_cancelled_leaves_nothing(opened, workspace):
     page = opened("validate", part="live", repeats="5", ranked="yes", grid="standard")
-    parts.jobs().cancel(begin(page, "Execute and compare", validation_live._RUNNING))
+    parts.jobs().cancel(begin(page, "Execute and compare", "validate"))
     page.run()
     assert "Cancelled. Nothing was written" in said(page)
     assert not (workspace / validation_shelf.MADE).exists()
