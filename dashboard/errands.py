@@ -11,6 +11,7 @@ import streamlit as st
 
 from dashboard import parts
 from dashboard.jobs import Job
+from dashboard.markup import literal
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,29 @@ def is_going(page: str) -> bool:
 def close(page: str) -> None:
     """Takes it off the page."""
     st.session_state.pop(_key(page), None)
+
+
+def box(page: str, draw: Callable[[Any, bool], None], then: Callable[[Any], None]) -> None:
+    """Draws the page's work, while it goes on and when it has ended; nothing where there is none. For work that keeps nothing when it is
+    cancelled, and whose `about` is its title.
+
+    draw: as of `parts.follow`. then: draws buttons that lead on, of a result that is done.
+    """
+    found = of(page)
+    if found is None:
+        return
+    with st.container(border=True):
+        st.markdown(f"**{literal(found.about)}**")
+        if found.job.state == "cancelled":
+            st.info("Cancelled. Nothing was written.")
+        else:
+            parts.follow(found.job, draw, "starting")
+        if not found.job.ended:
+            return
+        with st.container(horizontal=True):
+            if found.job.state == "done":
+                then(found.job.result)
+            st.button("Close", on_click=close, args=(page,), key=f"{page}:close")
 
 
 def _key(page: str) -> str:

@@ -10,11 +10,10 @@ from typing import Literal
 
 import streamlit as st
 
-from dashboard import errands, parts, workspace
+from dashboard import errands, workspace
 from dashboard.calibrate import shelf as profile_shelf
 from dashboard.calibrate import work as calibrate_work
 from dashboard.choices import change, select
-from dashboard.markup import literal
 from dashboard.measurements import GRIDS, INSTALL, duration
 from scenarios import InputError
 from scenarios.models import CATALOG
@@ -98,31 +97,15 @@ def form(query: Mapping[str, str]) -> None:
 
 def running(query: Mapping[str, str]) -> None:
     """Draws what this reader began, while it goes on and when it has ended."""
-    found = errands.of(PAGE)
-    if found is None:
-        return
-    with st.container(border=True):
-        st.markdown(f"**{literal(found.about)}**")
 
-        def draw(file: Path, complete: bool) -> None:
-            st.success(f"Done: {workspace.relative(file)}.")
+    def draw(file: Path, complete: bool) -> None:
+        st.success(f"Done: {workspace.relative(file)}.")
 
-        if found.job.state == "cancelled":
-            st.info("Cancelled. Nothing was written.")
-        else:
-            parts.follow(found.job, draw, "starting")
-        if not found.job.ended:
-            return
-        with st.container(horizontal=True):
-            if found.job.state == "done":
-                st.button(
-                    "Show it",
-                    type="primary",
-                    icon=":material/straighten:",
-                    on_click=_show,
-                    args=(found.job.result, dict(query)),
-                )
-            st.button("Close", on_click=errands.close, args=(PAGE,), key="calibrate:close")
+    def then(file: Path) -> None:
+        icon = ":material/straighten:"
+        st.button("Show it", on_click=_show, args=(file, dict(query)), type="primary", icon=icon)
+
+    errands.box(PAGE, draw, then)
 
 
 def _models() -> dict[str, str]:

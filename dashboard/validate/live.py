@@ -8,7 +8,7 @@ from typing import Literal
 
 import streamlit as st
 
-from dashboard import address, errands, parts, workspace
+from dashboard import address, errands, workspace
 from dashboard.choices import change, select
 from dashboard.markup import literal, message
 from dashboard.measurements import GRIDS, INSTALL, duration
@@ -115,22 +115,12 @@ def _ask(scenario: Scenario, query: Mapping[str, str]) -> None:
 
 def running(query: Mapping[str, str]) -> None:
     """Draws what this reader began, while it goes on and when it has ended."""
-    found = errands.of(PAGE)
-    if found is None:
-        return
-    with st.container(border=True):
-        st.markdown(f"**{literal(found.about)}**")
-        if found.job.state == "cancelled":
-            st.info("Cancelled. Nothing was written.")
-        else:
-            parts.follow(found.job, _done, "starting")
-        if not found.job.ended:
-            return
-        with st.container(horizontal=True):
-            if found.job.state == "done":
-                name = workspace.relative(found.job.result.folder)
-                st.button("Its own page", icon=":material/fact_check:", on_click=_open, args=(name, dict(query)))
-            st.button("Close", on_click=errands.close, args=(PAGE,), key="validate:close")
+
+    def then(done: Done) -> None:
+        name = workspace.relative(done.folder)
+        st.button("Its own page", icon=":material/fact_check:", on_click=_open, args=(name, dict(query)))
+
+    errands.box(PAGE, _done, then)
 
 
 def _done(done: Done, complete: bool) -> None:
