@@ -321,8 +321,8 @@ def dashboard(
         raise InputError(f"--workspace {workspace}: there is no such folder")
     os.environ["SERVETWIN_WORKSPACE"] = str(workspace.absolute())
     # In the place of this process, so that whoever ends it ends the server.
-    headless = f"--server.headless={'false' if browser else 'true'}"
-    os.execv(sys.executable, [sys.executable, "-m", "dashboard.server", str(port), headless])
+    command = [sys.executable, "-m", "dashboard.server", str(port), *(["--open"] if browser else [])]
+    os.execv(sys.executable, command)
 
 
 @app.command()

@@ -1,33 +1,70 @@
-"""Starts the dashboard's server: `python -m dashboard.server PORT [OPTION ...]`, with what its first reader needs already loaded."""
+"""Starts the dashboard's server: `python -m dashboard.server PORT [--open]`, with what its first reader needs already loaded."""
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
-from importlib import util
+import webbrowser
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib import resources, util
+from pathlib import Path
+from typing import Any
 
-from dashboard import theme
+from dashboard.assets import Assets
 from dashboard.contents import PAGES, module
 
-OPTIONS = (
-    "--server.address=localhost",
-    "--server.fileWatcherType=none",
-    "--browser.gatherUsageStats=false",
-    "--client.toolbarMode=minimal",
-    "--client.showErrorDetails=none",
-)
-"""Nothing leaves this machine, nothing of the server's own development is on offer."""
+HOST = "localhost"
+OPTIONS = {
+    "server.address": HOST,
+    "server.headless": True,
+    "server.fileWatcherType": "none",
+    "browser.gatherUsageStats": False,
+    "client.toolbarMode": "minimal",
+    "client.showErrorDetails": "none",
+    "theme.base": str(resources.files("dashboard") / "theme.toml"),
+}
+"""Of Streamlit. Nothing leaves this machine, nothing of the server's own development is on offer."""
+GRACE = 5
+"""Seconds that open connections have at the end."""
 
 
-def main(port: str, *more: str) -> None:
-    from streamlit.web import cli
+def main(port: int, show: bool) -> None:
+    """Serves until it is ended. show: opens a browser on it.
+
+    Streamlit's own start binds a socket on which asyncio does not switch off Nagle's algorithm: 40 ms for every small answer. Hence
+    uvicorn is started here.
+    """
+    import streamlit as st
+    import uvicorn
+    from starlette.middleware import Middleware
+    from streamlit.file_util import get_static_dir
+    from streamlit.web import bootstrap
 
     found = util.find_spec("app")
     assert found is not None
     assert found.origin is not None
+    url = f"http://{HOST}:{port}"
+
+    @asynccontextmanager
+    async def serving(_: st.App) -> AsyncIterator[dict[str, Any]]:
+        print(f"The dashboard is at {url}. Ctrl-C ends it.", flush=True)
+        if show:
+            threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
+        yield {}
+
+    bootstrap.load_config_options({"server.port": port, **OPTIONS})
     threading.Thread(target=_warm, daemon=True).start()
-    sys.argv = ["streamlit", "run", found.origin, f"--server.port={port}", *OPTIONS, *theme.options(), *more]
-    cli.main()
+    uvicorn.run(
+        st.App(found.origin, middleware=[Middleware(Assets, folder=Path(get_static_dir()))], lifespan=serving),
+        host=HOST,
+        port=port,
+        ws="websockets-sansio",
+        ws_per_message_deflate=False,
+        log_level="warning",
+        timeout_graceful_shutdown=GRACE,
+    )
 
 
 def _warm() -> None:
@@ -37,7 +74,9 @@ def _warm() -> None:
     parts.jobs()
     for name, *_ in PAGES:
         module(name)
+    gc.collect()
+    gc.freeze()  # Streamlit collects garbage after every run of a page: a tenth of a second over what never goes
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(int(sys.argv[1]), "--open" in sys.argv[2:])

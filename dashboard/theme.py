@@ -1,4 +1,4 @@
-"""How the dashboard looks: the theme that its server is started with, and whether a page is seen light or dark."""
+"""How the dashboard looks: what `theme.toml` cannot say, and whether a page is seen light or dark."""
 
 from __future__ import annotations
 
@@ -31,11 +31,6 @@ CSS = """
 }
 </style>
 """
-
-
-def options() -> tuple[str, ...]:
-    """Command-line options of `streamlit run`."""
-    return (f"--theme.base={resources.files('dashboard') / 'theme.toml'}",)
 
 
 def apply() -> None:

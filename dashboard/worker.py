@@ -6,6 +6,7 @@ It reads (function, arguments) from its standard input and writes (kind, content
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import signal
@@ -45,6 +46,8 @@ def main() -> None:
     threading.Thread(target=workers.end_with, args=(os.getppid(),), daemon=True).start()
     import dashboard.explore.work  # noqa: F401 - imported now, so that the first piece of work does not wait for it
 
+    gc.collect()
+    gc.freeze()  # what was imported stays; nobody need look through it again
     tell = Tell(out)
     tell.send("ready", None)
     while True:

@@ -41,16 +41,18 @@ def outside(shape: StepShape, domain: Domain, *, mean: bool = False) -> list[Out
     context: float = shape.decode_context
     if mean and shape.decode_sequences:
         context /= shape.decode_sequences
-    parts = [
-        Outside("tokens", shape.tokens, domain.tokens.min, domain.tokens.max),
-        Outside("decode_sequences", shape.decode_sequences, 0, domain.decode_sequences.max),
-        Outside("mean decode context" if mean else "decode_context", context, 0, domain.decode_context.max),
-        Outside("sampled", shape.sampled, 0, domain.sampled.max),
+    spans = [
+        ("tokens", shape.tokens, domain.tokens.min, domain.tokens.max),
+        ("decode_sequences", shape.decode_sequences, 0, domain.decode_sequences.max),
+        ("mean decode context" if mean else "decode_context", context, 0, domain.decode_context.max),
+        ("sampled", shape.sampled, 0, domain.sampled.max),
     ]
+    query_least, query_most = domain.prefill_query.min, domain.prefill_query.max
+    context_most = domain.prefill_context.max
     for query, context in shape.prefill:
-        parts.append(Outside("prefill query", query, domain.prefill_query.min, domain.prefill_query.max))
-        parts.append(Outside("prefill context", context, 0, domain.prefill_context.max))
-    return [part for part in dict.fromkeys(parts) if not part.low <= part.value <= part.high]
+        spans.append(("prefill query", query, query_least, query_most))
+        spans.append(("prefill context", context, 0, context_most))
+    return [Outside(*span) for span in dict.fromkeys(span for span in spans if not span[2] <= span[1] <= span[3])]
 
 
 def in_words(parts: list[Outside]) -> str | None:

@@ -10,7 +10,8 @@ import streamlit as st
 from dashboard import address, knobs, page_query
 from dashboard.compare import variants
 from dashboard.compare.variants import MOST, Variant
-from dashboard.knobs import Choice, Knob, Scale, Switch
+from dashboard.knobs import Knob, Switch
+from dashboard.knobs.widget import widget
 from dashboard.settings import Settings
 from scenarios import InputError, Scenario
 
@@ -134,23 +135,11 @@ def _adding(scenario: Scenario) -> None:
 
 
 def _value(knob: Knob) -> Any:
-    control, shown, key = knob.control, knob.shown(), f"variant:value:{knob.path}"
-    more: dict[str, Any] = {"key": key, "help": knob.help}
-    if isinstance(control, Choice):
-        found = knobs.options(control, shown)
-        index = list(found).index(shown)
-        return st.selectbox(knob.label, list(found), index, format_func=lambda text: found.get(text, text), **more)
-    if isinstance(control, Switch):
-        return st.toggle(knob.label, not shown, **more)
-    if isinstance(control, Scale):
-        offered = knobs.values(control, shown)
-        return st.select_slider(knob.label, offered, shown, format_func=lambda v: f"{v:,.6g}{control.unit}", **more)
-    label = f"{knob.label} ({control.unit})" if control.unit else knob.label
-    kind = int if control.whole else float
-    least, most = (kind(bound) for bound in (control.least, control.most))
-    if shown is not None:
-        least, most = min(least, shown), max(most, shown)
-    return st.number_input(label, least, most, shown, step=kind(control.step), placeholder="none", **more)
+    key = f"variant:value:{knob.path}"
+    if key not in st.session_state:
+        shown = knob.shown()
+        st.session_state[key] = not shown if isinstance(knob.control, Switch) else shown
+    return widget(knob, key)
 
 
 def _add(knob: Knob, value: Any) -> None:

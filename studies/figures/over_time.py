@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,7 @@ import numpy as np
 from serving.records import Records
 from studies.figures.alt_text import counted, duration, number
 from studies.figures.series import Array, line, numbers
-from studies.figures.style import BLUE, GREEN, PINK, RED, Figure, axis, layout
+from studies.figures.style import AROUND, BLUE, GREEN, PINK, RED, Figure, layout, measured
 
 BINS = 100
 """Bars of preemptions over the run."""
@@ -20,22 +22,21 @@ def load_over_time(records: Records, usable_blocks: int | None = None) -> Figure
 
     usable_blocks: KV blocks of a replica; KV memory is in percent of them, else in blocks.
     """
-    running, waiting = _summed(records, "running"), _summed(records, "waiting")
-    at, blocks = _summed(records, "kv_blocks")
+    at, (running, waiting, blocks) = _summed(records, ("running", "waiting", "kv_blocks"))
     replicas = max(1, len(np.unique(records.steps["replica"])))
     unit = "KV blocks"
     if usable_blocks:
         blocks, unit = blocks / (usable_blocks * replicas) * 100, "KV memory (%)"
     data = [
-        line(*running, "running", BLUE, "y"),
-        line(*waiting, "waiting", RED, "y", dash="dot"),
+        line(at, running, "running", BLUE, "y"),
+        line(at, waiting, "waiting", RED, "y", dash="dot"),
         line(at, blocks, unit, GREEN, "y2"),
     ]
     top = {"range": [0, 101]} if usable_blocks else {"rangemode": "tozero"}
     lost = preempted_at(records)
     alt = (
-        f"Requests and KV memory over {number(float(at[-1]))} s. At most {number(running[1].max())} requests run and "
-        f"{number(waiting[1].max())} wait; at most {number(blocks.max())}{' %' if usable_blocks else ''} of KV memory"
+        f"Requests and KV memory over {number(float(at[-1]))} s. At most {number(running.max())} requests run and "
+        f"{number(waiting.max())} wait; at most {number(blocks.max())}{' %' if usable_blocks else ''} of KV memory"
         f"{'' if usable_blocks else ' blocks'} in use; {counted(len(lost), 'preemption') if len(lost) else 'no preemptions'}."
         if len(at)
         else "Requests and KV memory over time: no step was run."
@@ -46,9 +47,10 @@ def load_over_time(records: Records, usable_blocks: int | None = None) -> Figure
             "layout": layout(
                 380,
                 alt,
-                xaxis=axis("Time (s)", anchor="y2"),
-                yaxis=axis("Requests", domain=[0.46, 1], rangemode="tozero"),
-                yaxis2=axis(unit, domain=[0, 0.38], **top),
+                xaxis=measured("Time (s)", anchor="y2"),
+                yaxis=measured("Requests", domain=[0.46, 1], rangemode="tozero"),
+                yaxis2=measured(unit, domain=[0, 0.38], **top),
+                margin=dict(AROUND),
             ),
         }
     return {
@@ -56,10 +58,11 @@ def load_over_time(records: Records, usable_blocks: int | None = None) -> Figure
         "layout": layout(
             470,
             alt,
-            xaxis=axis("Time (s)", anchor="y3"),
-            yaxis=axis("Requests", domain=[0.57, 1], rangemode="tozero"),
-            yaxis2=axis(unit, domain=[0.25, 0.51], **top),
-            yaxis3=axis("Preempted", domain=[0, 0.19], rangemode="tozero", nticks=4, tickformat=",d"),
+            xaxis=measured("Time (s)", anchor="y3"),
+            yaxis=measured("Requests", domain=[0.57, 1], rangemode="tozero"),
+            yaxis2=measured(unit, domain=[0.25, 0.51], **top),
+            yaxis3=measured("Preempted", domain=[0, 0.19], rangemode="tozero", nticks=4, tickformat=",d"),
+            margin=dict(AROUND),
         ),
     }
 
@@ -92,21 +95,21 @@ def _counts(at: Array, first: float, last: float) -> dict[str, Any]:
     }
 
 
-def _summed(records: Records, name: str) -> tuple[Array, Array]:
-    """A step column as a function of time in seconds, summed over replicas, 0 while a replica is idle."""
+def _summed(records: Records, names: Sequence[str]) -> tuple[Array, list[Array]]:
+    """Step columns as functions of the same times in seconds, summed over replicas, 0 while a replica is idle."""
     steps = records.steps
-    times, changes = [], []
-    for k in np.unique(steps["replica"]):
-        rows = steps["replica"] == k
-        start, end, value = steps["start_ns"][rows], steps["end_ns"][rows], steps[name][rows]
-        idle = np.append(start[1:] > end[:-1], True) if len(start) else np.empty(0, dtype=bool)
-        at = np.concatenate([start, end[idle]])
-        level = np.concatenate([value, np.zeros(int(idle.sum()), dtype=np.int64)])
-        order = np.argsort(at, kind="stable")
-        times.append(at[order])
-        changes.append(np.diff(level[order], prepend=0))
+    # Replicas stand one after another.
+    bounds = np.flatnonzero(np.diff(steps["replica"], prepend=-1, append=-1)).tolist()
+    times: list[Array] = []
+    changes: list[list[Array]] = [[] for _ in names]
+    for first, last in pairwise(bounds):
+        start, end = steps["start_ns"][first:last], steps["end_ns"][first:last]
+        idle = np.flatnonzero(np.append(start[1:] > end[:-1], True))
+        times.append(np.insert(start, idle + 1, end[idle]))
+        for column, name in zip(changes, names, strict=True):
+            column.append(np.diff(np.insert(steps[name][first:last], idle + 1, 0), prepend=0))
     if not times:
-        return np.empty(0), np.empty(0)
-    at, change = np.concatenate(times), np.concatenate(changes)
+        return np.empty(0), [np.empty(0) for _ in names]
+    at = np.concatenate(times)
     order = np.argsort(at, kind="stable")
-    return at[order] / 1e9, np.cumsum(change[order])
+    return at[order] / 1e9, [np.cumsum(np.concatenate(column)[order]) for column in changes]

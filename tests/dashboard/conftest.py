@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,18 @@ from typing import Any
 import pytest
 
 import cli
+from dashboard.knobs import GROUPS
+from dashboard.panel import fold
+from dashboard.panel.files import FILES
+from dashboard.panel.groups import OTHERS
 
 apptest = pytest.importorskip("streamlit.testing.v1", reason="streamlit (extra `app`) is not installed")
+
+
+@pytest.fixture(autouse=True)
+def own_main(monkeypatch):
+    """A page that runs takes the place of `__main__`, which later tests that start processes need as it was."""
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
 
 
 @pytest.fixture
@@ -22,14 +33,20 @@ def workspace(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def opened(workspace) -> Callable[..., Any]:
-    """Opens a page by its function's module name, with query parameters: an `AppTest` that has run once."""
+    """Opens a page by its function's module name, with query parameters: an `AppTest` that has run once.
 
-    def call(page: str = "explore", **query: str) -> Any:
+    unfolded: with every group of knobs open; folded, they are not there.
+    """
+
+    def call(page: str = "explore", unfolded: bool = True, **query: str) -> Any:
         found = apptest.AppTest.from_file(str(Path(cli.__file__).with_name("app.py")), default_timeout=60)
         if page != "explore":
             found = apptest.AppTest.from_function(_one_page, args=(page,), default_timeout=60)
         for name, text in query.items():
             found.query_params[name.replace("__", ".")] = text
+        if unfolded:
+            for name in (*GROUPS, OTHERS, FILES):
+                found.session_state[fold.key(name)] = True
         return found.run()
 
     return call

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 import scenarios
+from dashboard.panel import fold
 
 
 def test_an_order_that_needs_more_sets_it_and_says_so(opened):
@@ -33,6 +34,20 @@ def test_a_change_that_does_not_fit_can_be_taken_back(opened):
     page.button(key="way:back").click().run()
     assert not page.error
     assert "model" not in page.query_params
+
+
+def test_a_folded_group_draws_no_knobs_until_it_is_opened(opened):
+    page = opened(unfolded=False, workload__requests="50")
+    rate, seats = "knob:workload.arrivals.rate", "knob:engine.max_num_seqs"
+    assert {slider.key for slider in page.select_slider} >= {rate}
+    assert seats not in {slider.key for slider in page.select_slider}
+    page.session_state[fold.key("Engine")] = True
+    page.run()
+    page.select_slider(key=seats).set_value(8).run()
+    page.session_state[fold.key("Engine")] = False
+    page.run()
+    assert page.query_params["engine.max_num_seqs"] == "8"
+    assert seats not in {slider.key for slider in page.select_slider}
 
 
 @pytest.mark.parametrize("name", scenarios.names())
