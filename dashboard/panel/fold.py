@@ -7,17 +7,20 @@ from streamlit.delta_generator import DeltaGenerator
 
 from dashboard.panel.state import put
 
+OPEN = "panel.open"
+"""Key of the session's state: whether a part is open, by its name, of those that the reader opened or folded."""
+
 
 def fold(name: str, title: str, opened: bool = False) -> DeltaGenerator | None:
     """The box of a part, None while it is folded: what nobody sees is not drawn, which took most of a page's time.
 
-    opened: whether it is when it is there first.
+    opened: whether it is as long as the reader did nothing about it.
     """
-    put(key(name), st.session_state.get(key(name), opened))
-    box = st.expander(title, key=key(name), on_change="rerun")
+    key = f"group:{name}"
+    put(key, st.session_state.get(OPEN, {}).get(name, opened))
+    box = st.expander(title, key=key, on_change=_turned, args=(name, key))
     return box if box.open else None
 
 
-def key(name: str) -> str:
-    """Of the session's state: whether the part is open."""
-    return f"group:{name}"
+def _turned(name: str, key: str) -> None:
+    st.session_state[OPEN] = st.session_state.get(OPEN, {}) | {name: st.session_state[key]}

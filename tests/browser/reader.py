@@ -16,7 +16,9 @@ PATIENCE = 120_000
 IDLE = """() => {
   const app = document.querySelector('[data-testid=stApp]')
   return app?.dataset.testScriptState === 'notRunning' && app.dataset.testConnectionState === 'CONNECTED'
-    && !document.querySelector('[data-stale=true]')
+    && !document.querySelector('[data-stale=true], [data-testid=stSkeleton]')
+    && [...document.querySelectorAll('[data-testid=stPlotlyChart]')]
+      .every(box => !box.checkVisibility() || box.querySelector('.js-plotly-plot')?._fullLayout)
 }"""
 
 FIGURES = """() => {
@@ -99,7 +101,7 @@ class Reader:
         return self.settled()
 
     def settled(self) -> Reader:
-        """Waits until a heading is there and the script has come to its end."""
+        """Waits until a heading is there, the script has come to its end, and whatever it sent is drawn."""
         self.page.locator("h1").first.wait_for()
         self.page.wait_for_function(IDLE)
         return self

@@ -11,6 +11,8 @@ def test_two_variants_show_their_intervals_their_differences_and_the_pareto_figu
     table.filter(has_text="±").wait_for()
     reader.page.get_by_role("button", name="Cancel").wait_for(state="detached")
     reader.settled()
+    reader.page.locator('[aria-label*="of 2 policies"]').nth(1).wait_for()
+    reader.settled()
     said = table.inner_text()
     assert "as it is" in said
     assert "two seats" in said

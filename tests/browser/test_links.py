@@ -66,3 +66,16 @@ def test_knobs_show_the_same_on_every_page_that_has_them(reader):
         reader.settled()
         assert reader.slider("Requests a second").get_attribute("aria-valuetext").startswith("3/s"), page
         assert reader.page.get_by_role("combobox", name="KV cache").input_value() == "fp8", page
+
+
+def test_a_group_that_was_opened_stays_open_on_another_page_and_on_the_way_back(reader):
+    reader.open(workload__requests="200").section("Engine")
+    reader.slider("max_num_seqs").wait_for()
+    reader.page.get_by_role("link", name="Compare", exact=True).click()
+    reader.page.get_by_role("heading", name="Compare", exact=True).wait_for()
+    reader.settled().slider("max_num_seqs").wait_for()
+    reader.page.go_back()
+    reader.page.get_by_role("heading", name="Explore", exact=True).wait_for()
+    reader.settled().slider("max_num_seqs").wait_for()
+    reader.page.locator("summary").filter(has_text="Engine").click()
+    reader.slider("max_num_seqs").wait_for(state="detached")

@@ -45,8 +45,7 @@ def opened(workspace) -> Callable[..., Any]:
         for name, text in query.items():
             found.query_params[name.replace("__", ".")] = text
         if unfolded:
-            for name in (*GROUPS, OTHERS, FILES):
-                found.session_state[fold.key(name)] = True
+            found.session_state[fold.OPEN] = dict.fromkeys((*GROUPS, OTHERS, FILES), True)
         return found.run()
 
     return call

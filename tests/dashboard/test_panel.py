@@ -41,10 +41,10 @@ def test_a_folded_group_draws_no_knobs_until_it_is_opened(opened):
     rate, seats = "knob:workload.arrivals.rate", "knob:engine.max_num_seqs"
     assert {slider.key for slider in page.select_slider} >= {rate}
     assert seats not in {slider.key for slider in page.select_slider}
-    page.session_state[fold.key("Engine")] = True
+    page.session_state[fold.OPEN] = {"Engine": True}
     page.run()
     page.select_slider(key=seats).set_value(8).run()
-    page.session_state[fold.key("Engine")] = False
+    page.session_state[fold.OPEN] = {"Engine": False}
     page.run()
     assert page.query_params["engine.max_num_seqs"] == "8"
     assert seats not in {slider.key for slider in page.select_slider}
