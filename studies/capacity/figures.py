@@ -8,6 +8,7 @@ from typing import Any
 from scenarios.objectives import LATENCIES
 from studies.capacity import boundary
 from studies.capacity.evidence import QUANTILES
+from studies.capacity.load import TITLES
 from studies.capacity.search import Capacity
 from studies.figures.alt_text import course, joined
 from studies.figures.latency import LATENCY_AXES
@@ -166,7 +167,7 @@ def _short(value: float | None, factor: float) -> float:
 
 def _loads(found: Capacity) -> dict[str, Any]:
     unit = f" ({found.over.unit})" if found.over.unit else ""
-    return axis(f"{found.over.path}{unit}", rangemode="tozero")
+    return axis(f"{TITLES.get(found.over.path, found.over.path)}{unit}", rangemode="tozero")
 
 
 def _marks(found: Capacity, shown: Sequence[float]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -19,6 +19,8 @@ from studies.sweeps import axes
 RATE, CONCURRENCY, SPEEDUP = "workload.arrivals.rate", "workload.arrivals.concurrency", "workload.trace.speedup"
 EVERY_RATE = "workload.rate"
 """Where arrivals have several rates (stages, a ramp, bursts, the parts of a mix): a factor on all of them."""
+TITLES = {RATE: "Request rate", EVERY_RATE: "Request rate", CONCURRENCY: "Concurrency", SPEEDUP: "Speed of the trace"}
+"""Of an axis."""
 UNITS = {RATE: "requests/s", CONCURRENCY: "clients", SPEEDUP: "times as fast"}
 
 
