@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from functools import cache
 from typing import Any
 
@@ -13,7 +13,7 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from dashboard import theme, uploads
 from dashboard.jobs import Job, Jobs
-from dashboard.markup import message
+from dashboard.markup import literal, message
 from studies.figures import Figure
 from studies.reports.tables import Table
 from studies.results import file_name
@@ -155,6 +155,13 @@ def _page(title: str, found: Figure) -> str:
     from studies.reports import html
 
     return html.render(html.Page(title, sections=[html.Section("", figures=[(title, found, True)])]))
+
+
+def cards(found: Sequence[tuple[str, str]], key: str) -> None:
+    """Figures that matter most, side by side: (value, what it is) each."""
+    with st.container(horizontal=True, gap="small", key=f"cards-{key}"):
+        for value, label in found:
+            st.metric(literal(label), literal(value), border=True, width="stretch")
 
 
 def table(found: Table) -> None:

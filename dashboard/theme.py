@@ -14,7 +14,7 @@ CSS = """
 [data-testid="stSidebarUserContent"] {padding-bottom: 2rem}
 [data-testid="stMetricValue"] {font-variant-numeric: tabular-nums; font-size: 1.45rem}
 /* A figure is whole or it is none: long ones wrap. */
-[data-testid="stMetricValue"] > div, [data-testid="stMetricLabel"] p {white-space: normal; overflow: visible; text-overflow: clip; overflow-wrap: anywhere}
+[data-testid="stMetricValue"] > div, [data-testid="stMetricValue"] p, [data-testid="stMetricLabel"] p {white-space: normal; overflow: visible; text-overflow: clip; overflow-wrap: anywhere}
 [data-testid="stMetric"] {padding: 0.55rem 0.8rem}
 /* Cards and small figures side by side as far as they fit; one below the other on a telephone. */
 [class*="st-key-cards"] {display: grid !important; grid-template-columns: repeat(auto-fit, minmax(7.3rem, 1fr)); gap: 0.5rem !important}

@@ -25,6 +25,7 @@ from dashboard.numbers import whole
 from scenarios import InputError, Scenario
 from scenarios.objectives import Objective
 from studies.capacity import choices
+from studies.capacity.load import TITLES
 
 Query = dict[str, str]
 
@@ -169,6 +170,7 @@ def _over(page: str, query: Query, scenario: Scenario) -> None:
         "Load",
         list(dict.fromkeys((*offered, chosen))),
         key="capacity:over",
+        format_func=lambda path: TITLES.get(path, path),
         accept_new_options=True,
         help="The number of the workload that is turned up and down: rates, clients of a closed loop, the speed of a trace, or any other "
         "number of it, by its path.",

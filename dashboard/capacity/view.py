@@ -30,7 +30,7 @@ def curve(found: Capacity, complete: bool) -> None:
     """The curve at a glance; while it comes, what there is."""
     if complete:
         st.info(literal(" ".join(outline_report.sentences(found))))
-        _cards(outline_report.cards(found))
+        parts.cards(outline_report.cards(found), "curve")
     _figures(found, outline_report.drawn(found), "curve" if complete else f"curve:{len(found.around)}")
     if complete:
         st.caption(literal("  \n".join((outline_report.taken(found), outline_report.BOUNDARY, outline_report.KNEE, outline_report.BANDS))))  # fmt: skip
@@ -45,7 +45,7 @@ def highest(found: Capacity, complete: bool) -> None:
         return
     _answer(report.sentences(found), found.load is not None)
     page = report.page(found)
-    _cards(list(page.sections[0].cards))
+    parts.cards(page.sections[0].cards, "answer")
     _figures(found, outline_report.drawn(found), "answer")
     for table in (report.table(found), report.at_load(found)):
         if table is not None:
@@ -61,7 +61,7 @@ def fewest(found: Fewest, complete: bool) -> None:
         return
     _answer([*fewest_report.sentences(found), *fewest_report.per_token(found)], found.value is not None)
     page = fewest_report.page(found)
-    _cards([*page.sections[0].cards, *_per_million(found)])
+    parts.cards([*page.sections[0].cards, *_per_million(found)], "fewest")
     parts.figure(fewest_report.figure(found), "fewest", f"Objectives against {found.path}")
     _table(fewest_report.table(found))
     _files("fewest", fewest_report.to_dict(found), page)
@@ -83,7 +83,7 @@ def cheapest(chosen: Chosen, complete: bool) -> None:
         return
     _answer([line.replace("variant ", "") for line in cheapest_report.sentences(found)], found.best is not None)
     page = cheapest_report.page(found)
-    _cards(list(page.sections[0].cards))
+    parts.cards(page.sections[0].cards, "cheapest")
     parts.figure(cheapest_figure.figure(found), "cheapest", "Cost against latency")
     listed, *refused = cheapest_report.found_tables(found, None)
     _table(listed)
@@ -118,11 +118,6 @@ def _so_far(rows: Sequence[tuple[str, str, str]]) -> None:
         for name, verdict, why in reversed(rows)
     ]
     st.markdown("\n".join(lines[:12]))
-
-
-def _cards(shown: Sequence[tuple[str, str]]) -> None:
-    for column, (value, label) in zip(st.columns(max(len(shown), 1)), shown, strict=False):
-        column.metric(literal(label), value, border=True)
 
 
 def _per_million(found: Fewest) -> list[tuple[str, str]]:

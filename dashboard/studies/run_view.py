@@ -20,9 +20,7 @@ def show(run: Run, folder: Path) -> None:
         opened(lambda: cell_settings.of_run(folder))
     if sentence := run.info["binding"].get("sentence"):
         st.info(sentence.replace("$", "\\$"))
-    with st.container(horizontal=True):
-        for text, label in report.cards(run.summary):
-            st.metric(label, text, border=True, width=170)
+    parts.cards(report.cards(run.summary), "run")
     drawn = report.figures_of(run)
     narrow = [each for each in drawn if not each[2]]
     for column, (title, figure, _) in zip(st.columns(max(len(narrow), 1)), narrow, strict=False):
