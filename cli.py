@@ -312,6 +312,7 @@ def dashboard(
     """Open the dashboard on this machine."""
     import importlib.util
     import os
+    import socket
 
     from scenarios import InputError
 
@@ -319,6 +320,12 @@ def dashboard(
         raise InputError("the dashboard needs streamlit, which is not installed: pip install 'servetwin[app]'")
     if not workspace.is_dir():
         raise InputError(f"--workspace {workspace}: there is no such folder")
+    if not 0 < port < 65536:
+        raise InputError(f"--port {port}: a port is a number from 1 to 65535")
+    try:
+        socket.create_server(("localhost", port)).close()
+    except OSError as error:
+        raise InputError(f"--port {port}: {os.strerror(error.errno or 0).lower()}; another one may be free") from None
     os.environ["SERVETWIN_WORKSPACE"] = str(workspace.absolute())
     # In the place of this process, so that whoever ends it ends the server.
     command = [sys.executable, "-m", "dashboard.server", str(port), *(["--open"] if browser else [])]

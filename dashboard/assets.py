@@ -27,7 +27,8 @@ class Assets:
 
     def __init__(self, app: ASGIApp, folder: Path) -> None:
         self._app = app
-        self._files = {f"/{path.relative_to(folder).as_posix()}": path for path in (folder / "static").rglob("*")}
+        found = (path for path in (folder / "static").rglob("*") if path.is_file())
+        self._files = {f"/{path.relative_to(folder).as_posix()}": path for path in found}
         self._answers: dict[str, Response] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

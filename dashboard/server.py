@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import gc
+import socket
 import sys
 import threading
+import time
 import webbrowser
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from importlib import resources, util
 from pathlib import Path
-from typing import Any
 
 from dashboard.assets import Assets
 from dashboard.contents import PAGES, module
@@ -45,19 +44,11 @@ def main(port: int, show: bool) -> None:
     found = util.find_spec("app")
     assert found is not None
     assert found.origin is not None
-    url = f"http://{HOST}:{port}"
-
-    @asynccontextmanager
-    async def serving(_: st.App) -> AsyncIterator[dict[str, Any]]:
-        print(f"The dashboard is at {url}. Ctrl-C ends it.", flush=True)
-        if show:
-            threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
-        yield {}
-
     bootstrap.load_config_options({"server.port": port, **OPTIONS})
     threading.Thread(target=_warm, daemon=True).start()
+    threading.Thread(target=_told, args=(port, show), daemon=True).start()
     uvicorn.run(
-        st.App(found.origin, middleware=[Middleware(Assets, folder=Path(get_static_dir()))], lifespan=serving),
+        st.App(found.origin, middleware=[Middleware(Assets, folder=Path(get_static_dir()))]),
         host=HOST,
         port=port,
         ws="websockets-sansio",
@@ -65,6 +56,21 @@ def main(port: int, show: bool) -> None:
         log_level="warning",
         timeout_graceful_shutdown=GRACE,
     )
+
+
+def _told(port: int, show: bool) -> None:
+    """Says where the dashboard is, once it is there."""
+    url = f"http://{HOST}:{port}"
+    while True:
+        try:
+            socket.create_connection((HOST, port), timeout=1.0).close()
+        except OSError:
+            time.sleep(0.1)
+        else:
+            break
+    print(f"The dashboard is at {url}. Ctrl-C ends it.", flush=True)
+    if show:
+        webbrowser.open(url)
 
 
 def _warm() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -228,12 +229,25 @@ def test_the_dashboard_takes_the_place_of_the_command_and_sends_nothing_out(serv
     pytest.importorskip("streamlit", reason="streamlit (extra `app`) is not installed")
     became: list[str] = []
     monkeypatch.setattr("os.execv", lambda path, arguments: became.extend(arguments))
-    servetwin("app", "--port", "8600", "--no-browser")
-    assert became[-3:] == ["-m", "dashboard.server", "8600"]
+    with socket.create_server(("localhost", 0)) as found:
+        port = str(found.getsockname()[1])
+    servetwin("app", "--port", port, "--no-browser")
+    assert became[-3:] == ["-m", "dashboard.server", port]
     from dashboard.server import OPTIONS
 
     assert OPTIONS["browser.gatherUsageStats"] is False
     assert OPTIONS["server.fileWatcherType"] == "none"
+
+
+def test_the_dashboard_refuses_a_port_that_is_taken_or_none(servetwin):
+    pytest.importorskip("streamlit", reason="streamlit (extra `app`) is not installed")
+    with socket.create_server(("localhost", 0)) as other:
+        port = str(other.getsockname()[1])
+        code, _, err = servetwin("app", "--port", port, "--no-browser")
+    assert code == 2
+    assert port in err
+    assert "in use" in err
+    assert servetwin("app", "--port", "70000")[0] == 2
 
 
 def test_the_dashboard_refuses_a_workspace_that_is_not_there(servetwin):
