@@ -323,7 +323,8 @@ def dashboard(
     if not 0 < port < 65536:
         raise InputError(f"--port {port}: a port is a number from 1 to 65535")
     try:
-        socket.create_server(("localhost", port)).close()
+        for family, *_, address in socket.getaddrinfo("localhost", port, type=socket.SOCK_STREAM):
+            socket.create_server(address, family=family).close()
     except OSError as error:
         raise InputError(f"--port {port}: {os.strerror(error.errno or 0).lower()}; another one may be free") from None
     os.environ["SERVETWIN_WORKSPACE"] = str(workspace.absolute())

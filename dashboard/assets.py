@@ -1,4 +1,4 @@
-"""The scripts, fonts and styles that a browser asks for before it shows anything, served from memory.
+"""Streamlit's own scripts, fonts and styles, served from memory: each is read once, when it is asked for first.
 
 A page needs some hundred small files. Streamlit looks each up on disk, in a thread, behind all that its other answers pass through:
 10 ms a file, one after the other, most of a second before the page begins.

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 from streamlit.runtime import get_instance
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
@@ -157,9 +158,14 @@ def _page(title: str, found: Figure) -> str:
     return html.render(html.Page(title, sections=[html.Section("", figures=[(title, found, True)])]))
 
 
+def row_of_cards(key: str) -> DeltaGenerator:
+    """A container for cards, which are equally wide and wrap."""
+    return st.container(horizontal=True, gap="small", key=f"cards-{key}")
+
+
 def cards(found: Sequence[tuple[str, str]], key: str) -> None:
-    """Figures that matter most, side by side: (value, what it is) each."""
-    with st.container(horizontal=True, gap="small", key=f"cards-{key}"):
+    """The numbers that matter most, side by side: (value, what it is) each."""
+    with row_of_cards(key):
         for value, label in found:
             st.metric(literal(label), literal(value), border=True, width="stretch")
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import socket
 import sys
 import threading
-import time
 import webbrowser
 from importlib import resources, util
 from pathlib import Path
@@ -46,9 +46,9 @@ def main(port: int, show: bool) -> None:
     assert found.origin is not None
     bootstrap.load_config_options({"server.port": port, **OPTIONS})
     threading.Thread(target=_warm, daemon=True).start()
-    threading.Thread(target=_told, args=(port, show), daemon=True).start()
-    uvicorn.run(
-        st.App(found.origin, middleware=[Middleware(Assets, folder=Path(get_static_dir()))]),
+    app = st.App(found.origin, middleware=[Middleware(Assets, folder=Path(get_static_dir()))])
+    config = uvicorn.Config(
+        app,
         host=HOST,
         port=port,
         ws="websockets-sansio",
@@ -57,20 +57,21 @@ def main(port: int, show: bool) -> None:
         timeout_graceful_shutdown=GRACE,
     )
 
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            """Says where the dashboard is, once it is there."""
+            await super().startup(sockets)
+            if self.started:
+                url = f"http://{HOST}:{port}"
+                print(f"The dashboard is at {url}. Ctrl-C ends it.", flush=True)
+                if show:
+                    threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
 
-def _told(port: int, show: bool) -> None:
-    """Says where the dashboard is, once it is there."""
-    url = f"http://{HOST}:{port}"
-    while True:
-        try:
-            socket.create_connection((HOST, port), timeout=1.0).close()
-        except OSError:
-            time.sleep(0.1)
-        else:
-            break
-    print(f"The dashboard is at {url}. Ctrl-C ends it.", flush=True)
-    if show:
-        webbrowser.open(url)
+    server = Server(config)
+    with contextlib.suppress(KeyboardInterrupt):
+        server.run()
+    if not server.started:
+        sys.exit(1)
 
 
 def _warm() -> None:

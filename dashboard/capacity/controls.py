@@ -26,6 +26,7 @@ from scenarios import InputError, Scenario
 from scenarios.objectives import Objective
 from studies.capacity import choices
 from studies.capacity.load import TITLES
+from studies.sweeps.axes import ALIASES
 
 Query = dict[str, str]
 
@@ -164,7 +165,8 @@ def _limited(page: str, query: Query, metric: str, found: tuple[Objective, ...])
 
 def _over(page: str, query: Query, scenario: Scenario) -> None:
     offered = queries.loads(scenario)
-    chosen = query.get(OVER) or offered[0]
+    asked = query.get(OVER) or offered[0]
+    chosen = next((load for load in offered if ALIASES.get(load, load) == ALIASES.get(asked, asked)), asked)
     _put("capacity:over", chosen)
     st.selectbox(
         "Load",

@@ -25,7 +25,7 @@ CSS = """
 }
 </style>
 """
-_TOLD = "variants.told"
+_TOLD, _SHOWN = "variants.told", "variants.shown"
 
 
 def is_row(parameter: str) -> bool:
@@ -135,9 +135,12 @@ def _adding(scenario: Scenario) -> None:
 
 
 def _value(knob: Knob) -> Any:
-    key = f"variant:value:{knob.path}"
-    if key not in st.session_state:
-        shown = knob.shown()
+    key, shown = f"variant:value:{knob.path}", knob.shown()
+    if key not in st.session_state or st.session_state.get(_SHOWN) != (
+        key,
+        shown,
+    ):  # the scenario may have changed below it
+        st.session_state[_SHOWN] = (key, shown)
         st.session_state[key] = not shown if isinstance(knob.control, Switch) else shown
     return widget(knob, key)
 

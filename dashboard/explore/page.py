@@ -99,7 +99,7 @@ def show(settings: Settings, run: Run, complete: bool, compared: Run | None) -> 
     if not complete:
         st.warning("The beginning of the run; the whole of it is being simulated.")
     st.info(literal(run.info["binding"]["sentence"]))
-    _cards(run, compared, "cards" if complete else "cards-begun")
+    _cards(run, compared, "explore" if complete else "begun")
     for line in run_tables.rejections(run):
         st.warning(message(line))
     if complete:
@@ -109,12 +109,12 @@ def show(settings: Settings, run: Run, complete: bool, compared: Run | None) -> 
 
 
 def _cards(run: Run, compared: Run | None, key: str) -> None:
-    with st.container(horizontal=True, gap="small", key=key):
+    with parts.row_of_cards(key):
         for card in cards.cards(run, compared):
             more: dict[str, Any] = {"delta_arrow": "off"} if card.change == "same" else {}
             st.metric(
-                card.label,
-                card.value.replace("$", "\\$"),
+                literal(card.label),
+                literal(card.value),
                 card.change or None,
                 delta_color=card.colour,
                 help=card.help.replace("$", "\\$"),

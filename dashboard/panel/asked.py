@@ -47,7 +47,7 @@ def ask(page: str, own: Collection[str] = (), begin: Callable[[Scenario], object
         start(settings)
         drawn = asked.valid[1] if asked.valid is not None else Settings().scenario()
         if drawn is not None:
-            groups.knobs_of(settings, drawn)
+            groups.knob_groups(settings, drawn)
         groups.others(settings, drawn)
         files(settings)
     for line in address.told():

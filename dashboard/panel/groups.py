@@ -10,28 +10,33 @@ import streamlit as st
 from dashboard import address, knobs
 from dashboard.knobs import Knob, turning
 from dashboard.knobs.widget import widget
-from dashboard.panel.fold import fold
+from dashboard.panel.fold import fold, key_of
 from dashboard.panel.state import put
 from dashboard.settings import Settings
 from scenarios import Scenario
 
-OPEN = ("Workload", "Model", "Hardware")
+UNFOLDED = ("Workload", "Model", "Hardware")
 """Groups that are open from the start."""
 OTHERS = "others"
 """Name of the group of what no knob shows."""
 _SAID = "panel.said"
 
 
-def knobs_of(settings: Settings, scenario: Scenario) -> None:
-    """Every group with its knobs."""
+def knob_groups(settings: Settings, scenario: Scenario) -> None:
+    """Every group of knobs, and how many of each are changed; the knobs of those that are open."""
+    changed: dict[str, int] = {}
     for name, found in groupby(knobs.of(scenario), key=lambda knob: knob.group):
         mine = list(found)
-        changed = sum(knob.path in settings.changes for knob in mine)
-        title = name if not changed else f"{name} · {changed} changed"
-        if (box := fold(name, title, name in OPEN)) is not None:
+        changed[name] = sum(knob.path in settings.changes for knob in mine)
+        if (box := fold(name, name, name in UNFOLDED)) is not None:
             with box:
                 for knob in mine:
                     _knob(knob)
+    # Beside the titles, which have to stay as they are.
+    rules = [
+        f'.st-key-{key_of(name)} summary p::after {{content: " · {n} changed"}}' for name, n in changed.items() if n
+    ]
+    st.html(f"<style>{' '.join(rules) or '/* none */'}</style>")
 
 
 def said(settings: Settings) -> str:

@@ -20,7 +20,7 @@ RATE, CONCURRENCY, SPEEDUP = "workload.arrivals.rate", "workload.arrivals.concur
 EVERY_RATE = "workload.rate"
 """Where arrivals have several rates (stages, a ramp, bursts, the parts of a mix): a factor on all of them."""
 TITLES = {RATE: "Request rate", EVERY_RATE: "Request rate", CONCURRENCY: "Concurrency", SPEEDUP: "Speed of the trace"}
-"""Of an axis."""
+"""What a reader calls a load."""
 UNITS = {RATE: "requests/s", CONCURRENCY: "clients", SPEEDUP: "times as fast"}
 
 

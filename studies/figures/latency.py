@@ -12,7 +12,7 @@ from serving.records import Records
 from serving.samples import effective_samples, percentile, samples_needed
 from studies.figures.alt_text import duration, number
 from studies.figures.series import Array, cumulative, numbers
-from studies.figures.style import AROUND, DASHES, FAR, GREY, PALETTE, Figure, in_ratios, layout, measured, upright
+from studies.figures.style import AROUND, DASHES, FAR, GREY, PALETTE, Figure, axis, in_ratios, layout, measured, upright
 
 LATENCY_AXES = {  # metric -> (title, unit, factor from seconds)
     "ttft": ("Time to first token", "s", 1.0),
@@ -67,7 +67,7 @@ def latency_cdf(
         "data": data,
         "layout": layout(
             alt=f"Cumulative distribution of {title[0].lower()}{title[1:]} over requests. {said}.",
-            xaxis=measured(f"{title} ({unit})", **in_ratios(log)),
+            xaxis=(axis if log else measured)(f"{title} ({unit})", **in_ratios(log)),  # long labels may turn
             yaxis=measured("Requests (%)", range=[0, 101]),
             margin=dict(AROUND),
             showlegend=len(data) > 1,

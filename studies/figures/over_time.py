@@ -53,15 +53,17 @@ def load_over_time(records: Records, usable_blocks: int | None = None) -> Figure
                 margin=dict(AROUND),
             ),
         }
+    bars = _counts(lost, float(at[0]), float(at[-1]))
+    tick = {"tickformat": ",d"} if max(bars["y"]) < 10_000 else {}  # longer ones are abbreviated, as elsewhere
     return {
-        "data": [*data, _counts(lost, float(at[0]), float(at[-1]))],
+        "data": [*data, bars],
         "layout": layout(
             470,
             alt,
             xaxis=measured("Time (s)", anchor="y3"),
             yaxis=measured("Requests", domain=[0.57, 1], rangemode="tozero"),
             yaxis2=measured(unit, domain=[0.25, 0.51], **top),
-            yaxis3=measured("Preempted", domain=[0, 0.19], rangemode="tozero", nticks=4, tickformat=",d"),
+            yaxis3=measured("Preempted", domain=[0, 0.19], rangemode="tozero", nticks=4, **tick),
             margin=dict(AROUND),
         ),
     }

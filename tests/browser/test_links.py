@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
+ANOTHER = "([name, text]) => new URLSearchParams(location.search).get(name) !== text"
+BESIDE_TITLE = (
+    "group => getComputedStyle(document.querySelector(`.st-key-group-${group} summary p`), '::after').content"
+)
 TTFT = "Cumulative distribution of time to first token"
 
 
@@ -79,3 +85,21 @@ def test_a_group_that_was_opened_stays_open_on_another_page_and_on_the_way_back(
     reader.settled().slider("max_num_seqs").wait_for()
     reader.page.locator("summary").filter(has_text="Engine").click()
     reader.slider("max_num_seqs").wait_for(state="detached")
+
+
+@pytest.mark.parametrize(
+    ("group", "knob", "path"),
+    [("Workload", "Requests a second", "workload.arrivals.rate"), ("Engine", "max_num_seqs", "engine.max_num_seqs")],
+)
+def test_a_turn_leaves_its_group_open_and_the_keyboard_where_it_was(reader, group, knob, path):
+    reader.open(workload__requests="200").section(group)
+    reader.slider(knob).press("ArrowLeft")
+    reader.page.wait_for_function(ANOTHER, arg=[path, None])
+    once = reader.settled().query()[path]
+    reader.page.keyboard.press("ArrowLeft")
+    reader.page.wait_for_function(ANOTHER, arg=[path, once])
+    assert " changed" in reader.settled().page.evaluate(BESIDE_TITLE, group)
+    reader.page.get_by_role("button", name="Undo").click()
+    reader.query_becomes(**{path: None})
+    reader.settled().slider(knob).wait_for()
+    assert "changed" not in reader.page.evaluate(BESIDE_TITLE, group)

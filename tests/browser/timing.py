@@ -1,7 +1,7 @@
 """How long somebody waits for the dashboard, by the browser's own clock, and what each process computes meanwhile.
 
 From the navigation, or from the key, until the first figure is drawn anew (`plotly_afterplot`), and until the last one is. Between
-them stand when the server began (its first message), when figures came over the wire and when the script had ended. On a busy
+them stand when the server began (its first message), when cards and figures came over the wire and when the script had ended. On a busy
 machine only what was computed means something.
 """
 
@@ -132,13 +132,15 @@ def _milestones(seen: dict[str, Any]) -> dict[str, float]:
 
     began = seen["keys"][0] if seen["keys"] else 0.0
     messages = [(at, ForwardMsg.FromString(base64.b64decode(text))) for at, text in seen["messages"]]
-    figures = [(at, m.ByteSize()) for at, m in messages if m.delta.new_element.WhichOneof("type") == "plotly_chart"]
+    elements = [(at, m.delta.new_element.WhichOneof("type"), m.ByteSize()) for at, m in messages]
+    figures = [(at, size) for at, kind, size in elements if kind == "plotly_chart"]
     kinds = {
         kind: [at for at, m in messages if m.WhichOneof("type") == kind] for kind in ("new_session", "script_finished")
     }
     passed = {
         "asked the server": seen["sent"][0],
         "the server's script began": min(kinds["new_session"]),
+        "cards here": min(at for at, kind, _ in elements if kind == "metric"),
         "first figure here": figures[0][0],
         "first figure drawn": min(at for at in seen["drawn"] if at >= figures[0][0]),
         "last figure here": figures[-1][0],

@@ -44,6 +44,9 @@ def test_a_folded_group_draws_no_knobs_until_it_is_opened(opened):
     page.session_state[fold.OPEN] = {"Engine": True}
     page.run()
     page.select_slider(key=seats).set_value(8).run()
+    assert page.select_slider(key=seats).value == 8
+    page.select_slider(key=rate).set_value(3.0).run()
+    assert {rate, seats} <= {slider.key for slider in page.select_slider}
     page.session_state[fold.OPEN] = {"Engine": False}
     page.run()
     assert page.query_params["engine.max_num_seqs"] == "8"
