@@ -4,9 +4,12 @@
 import os
 from collections.abc import Callable
 
+import hypothesis
 import pytest
 
 os.environ["TRITON_INTERPRET"] = "1"
+hypothesis.settings.register_profile("untimed", deadline=None)  # machines are busy at times
+hypothesis.settings.load_profile("untimed")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -243,7 +243,7 @@ def test_thinning_keeps_the_extremes_and_the_ends():
 
 
 def test_levels_of_replicas_are_summed_and_fall_to_zero_when_idle(drive):
-    at, level = over_time._summed(drive([(0, 16, 2), (1000, 16, 1)]).records, "running")
+    at, (level,) = over_time._summed(drive([(0, 16, 2), (1000, 16, 1)]).records, ("running",))
     assert dict(zip(at.tolist(), level.tolist(), strict=True)) == {0.0: 1, 0.1: 1, 0.11: 0, 1.0: 1, 1.1: 0}
 
 
