@@ -237,6 +237,7 @@ class _Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,
+            process_group=0,  # Ctrl-C on the terminal is for the server, which ends its workers
         )
         threading.Thread(target=self._listen, daemon=True).start()
 

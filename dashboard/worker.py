@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import os
 import pickle
-import signal
 import sys
 import threading
 import traceback
@@ -40,7 +39,6 @@ class Tell:
 def main() -> None:
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what is printed must not come among the answers
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which ends its workers
     from studies import workers
 
     threading.Thread(target=workers.end_with, args=(os.getppid(),), daemon=True).start()

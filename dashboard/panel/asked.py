@@ -68,11 +68,17 @@ def _read(settings: Settings) -> Asked:
     try:
         found = settings.scenario()
     except MissingUploadError as error:
-        return Asked(settings, None, str(error), error, st.session_state.get(_VALID))
+        return Asked(settings, None, str(error), error, _last_valid())
     except InputError as error:
-        return Asked(settings, None, str(error), None, st.session_state.get(_VALID))
+        return Asked(settings, None, str(error), None, _last_valid())
     st.session_state[_VALID] = (settings, found)
     return Asked(settings, found, valid=(settings, found))
+
+
+def _last_valid() -> tuple[Settings, Scenario] | None:
+    """The last settings that fitted together, if they still do: a file of theirs may have been deleted."""
+    found: tuple[Settings, Scenario] | None = st.session_state.get(_VALID)
+    return found if found is not None and turning.loads(found[0]) else None
 
 
 def _ways_out(settings: Settings, before: Settings | None) -> None:

@@ -68,6 +68,16 @@ def test_the_page_says_that_only_the_beginning_is_replayed(opened, monkeypatch):
     assert any("first 200 requests of mine.csv" in info.value for info in page.info)
 
 
+@pytest.mark.parametrize("name", ["explore", "compare", "capacity"])
+def test_a_trace_that_is_deleted_while_it_is_looked_at_is_asked_for_again(opened, name):
+    trace = given((HEAD + rows(250)).encode()).trace
+    page = opened(name, trace=trace)
+    uploads.find(trace).path.unlink()
+    page.run()
+    assert not page.exception
+    assert any(trace in error.value for error in page.error)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "why"),
     [
